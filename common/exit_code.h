@@ -13,6 +13,7 @@ enum ct_exit_code {
     CT_EXIT_OK = 0,
     CT_EXIT_SETUP = 1, /* could not set up: port in use, folder not writable, out of memory */
     CT_EXIT_USAGE = 2,
+    CT_EXIT_UNFIT = 118,        /* a machine failed its health check */
     CT_EXIT_NO_REQUEUE = 119,   /* another start would fail, too: do not start the job again */
     CT_EXIT_RDZV_TIMEOUT = 120, /* the world did not form in time */
     CT_EXIT_NODE_LOST = 121,    /* a node was lost and not replaced */

@@ -93,7 +93,7 @@ static void fill_what(const struct ct_report_worker *worker, const struct ct_err
                       struct ct_failure *failure)
 {
     struct ct_buf text = CT_BUF_INIT;
-    if (worker->end.kind == CT_END_NOT_STARTED) {
+    if (worker->end.kind == CT_END_NOT_STARTED || worker->end.kind == CT_END_UNFIT) {
         ct_buf_addf(&text, "%s", start_err->text);
     } else {
         if (worker->end.kind != CT_END_ALL_HUNG) {
@@ -142,7 +142,8 @@ void ct_agent_report_failure(struct ct_agent_run *run)
 {
     const struct ct_agent_failure *known = &run->agent.failure;
     const struct ct_report_worker *worker = &run->workers.list[known->local_rank].report;
-    bool nobody = known->end.kind == CT_END_ALL_HUNG;
+    bool unfit = known->end.kind == CT_END_UNFIT;
+    bool nobody = known->end.kind == CT_END_ALL_HUNG || unfit;
     bool barred = ct_worker_end_is_barred(&known->end, &run->job->options->no_restart_on);
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
@@ -156,8 +157,9 @@ void ct_agent_report_failure(struct ct_agent_run *run)
         .pid = nobody ? 0 : worker->pid,
         .exit_code = barred ? CT_EXIT_NO_REQUEUE : ct_worker_end_exit_code(&known->end),
         .permanent = barred || !ct_worker_end_may_restart(&known->end),
-        .early = failed_early(&run->workers.list[known->local_rank], known->local_rank,
-                              &run->workers.progress, ct_clock_now(NULL)),
+        .unfit = unfit,
+        .early = !unfit && failed_early(&run->workers.list[known->local_rank], known->local_rank,
+                                        &run->workers.progress, ct_clock_now(NULL)),
         .steps = steps_here(run),
         .time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS,
     };
@@ -176,8 +178,10 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
     }
     *report = (struct ct_report){
         .host = run->job->machine->host,
-        .start_error =
-            run->agent.failure.end.kind == CT_END_NOT_STARTED ? run->workers.start_err.text : NULL,
+        .start_error = run->agent.failure.end.kind == CT_END_NOT_STARTED ||
+                               run->agent.failure.end.kind == CT_END_UNFIT
+                           ? run->workers.start_err.text
+                           : NULL,
         .workers = table,
         .count = run->job->resolved->workers,
         .failed = run->agent.failure.local_rank,
@@ -310,6 +314,10 @@ void ct_agent_report_collect(struct ct_agent_run *run)
     if (err != NULL && ct_output_stream_tail(err, CT_REPORT_INDENT, &run->report.tail) == 0 &&
         ct_output_stream_tail(err, "", &plain) == 0) {
         failure->tail = shorten(ct_buf_cstr(&plain));
+    }
+    if (run->agent.failure.end.kind == CT_END_UNFIT) {
+        failure->tail = shorten(run->check.tail);
+        (void)ct_report_quote(run->check.tail, &run->report.tail);
     }
     failure->message = shorten(run->report.error_file.message);
     failure->traceback =

@@ -15,6 +15,7 @@
 #include "launcher/agent/agent_uv.h"
 #include "launcher/agent/file_timer_server_uv.h"
 #include "launcher/agent/hang_monitor_uv.h"
+#include "launcher/agent/health_check_uv.h"
 #include "launcher/agent/live_line_uv.h"
 #include "launcher/agent/stack_asker_uv.h"
 #include "launcher/agent/uninterruptible_monitor_uv.h"
@@ -110,6 +111,12 @@ struct ct_agent_workers {
     struct ct_err start_err;            /* why a worker could not be started */
 };
 
+/* The check of this machine before a generation. */
+struct ct_agent_check {
+    struct ct_health_check *running;   /* NULL = none */
+    char tail[CT_HEALTH_TAIL_MAX + 1]; /* what a check that failed wrote last */
+};
+
 /* Watch for workers that make no progress. */
 struct ct_agent_monitors {
     struct ct_hang_monitor hang;
@@ -149,6 +156,7 @@ struct ct_agent_run {
     struct ct_agent_guest guest;
     struct ct_agent_address address;
     struct ct_agent_workers workers;
+    struct ct_agent_check check;
     struct ct_agent_monitors monitors;
     struct ct_stack_asker asker;
     struct ct_agent_queries queries;
@@ -251,6 +259,10 @@ bool ct_agent_guest_cancel(struct ct_agent_run *run, int generation);
 void ct_agent_guest_close(struct ct_agent_guest *guest);
 
 /* ---- agent_workers_uv.c ---------------------------------------------------------------------- */
+
+/* To be called before the first worker of a generation is started. Returns true if the machine is
+ * being checked; the agent hears later whether that worker has started. */
+bool ct_agent_workers_check(struct ct_agent_run *run);
 
 /* Starts the worker and returns the event for the agent. */
 struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local_rank);

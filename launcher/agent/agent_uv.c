@@ -127,6 +127,8 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
         carry_out(run, &update);
         if (update.serve) {
             event = serve(run);
+        } else if (update.spawn == 0 && ct_agent_workers_check(run)) {
+            break;
         } else if (update.spawn >= 0) {
             event = ct_agent_workers_start(run, update.spawn);
         } else {

@@ -88,6 +88,14 @@ const struct ct_option_spec ct_option_table[] = {
      "spare or a smaller world allows it. Default 0: never",
      .ctrun_only = true, .topic = CT_HELP_RESTART,
      NUMBER(limits.ban_after, 0, CT_RESTARTS_ROW_MAX)},
+    {CT_OPT_HEALTH_CHECK, 0, false, "health-check", "COMMAND",
+     "run COMMAND on each machine before each generation; a machine on which\n"
+     "it does not exit with 0 is left out, if another one can take its place",
+     .ctrun_only = true, .topic = CT_HELP_RESTART, TEXT(health_check)},
+    {CT_OPT_HEALTH_CHECK_TIMEOUT, 0, false, "health-check-timeout", "SECONDS",
+     "how long that command may take, before it is killed and the machine\n"
+     "counts as failed. Default 30",
+     .ctrun_only = true, .topic = CT_HELP_RESTART, NUMBER(health_check_timeout, 1, 86400)},
     {CT_OPT_SHUTDOWN_TIMEOUT, 0, false, "shutdown-timeout", "SECONDS",
      "how long a worker may take to stop, before it is killed. Default:\n"
      "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",

@@ -257,6 +257,7 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
         .hang_timeout_ns = -1,
         .on_hang = CT_ON_HANG_RESTART,
         .hang_stacks_ms = 5000,
+        .health_check_timeout = 30,
         .role = "default",
         .signals = CT_SIGNALS_DEFAULT,
         .launch_agent = "ssh",

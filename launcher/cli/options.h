@@ -112,6 +112,8 @@ struct ct_options {
     const char *trace;            /* file for the trace of this machine; NULL = none */
     int max_restarts;
     struct ct_restart_limits limits;
+    const char *health_check;         /* a command; NULL = none */
+    int health_check_timeout;         /* seconds */
     struct ct_code_set no_restart_on; /* ends of a worker after which no restart follows */
     int64_t shutdown_timeout_ms;
     int64_t hang_timeout_ns; /* -1 = off, 0 = auto */

@@ -127,6 +127,15 @@ static void add_clean(const char *text, struct ct_buf *out)
 
 int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out)
 {
+    if (failure->unfit) {
+        ct_buf_addf(out, "machine ");
+        add_clean(failure->host, out);
+        ct_buf_addf(out, "%s", failure->address[0] != '\0' ? " at " : "");
+        add_clean(failure->address, out);
+        ct_buf_addf(out, " is not fit: ");
+        add_clean(failure->what, out);
+        return ct_buf_status(out);
+    }
     if (failure->kind == CT_FAILURE_WORKER && failure->rank < 0) { /* no rank stands out */
         ct_buf_addf(out, "the job hung: ");
         add_clean(failure->what, out);
@@ -191,6 +200,10 @@ static int add_first(const struct ct_job_story *story, const struct ct_failure *
     ct_buf_addf(out, "\n");
     if (first->node_rank == story->node_rank && first->generation == story->generation) {
         return 0; /* it stands in the report of this node, right above */
+    }
+    if (first->unfit && first->tail != NULL) {
+        ct_buf_addf(out, CT_REPORT_PREFIX "its health check wrote last:\n");
+        ct_report_quote(first->tail, out);
     }
     int rc = first->rank >= 0 ? add_said(first, out) : 0;
     if (rc != 0) {

@@ -81,7 +81,9 @@ int ct_report_headline(const struct ct_report *report, struct ct_buf *out)
 {
     const struct ct_report_worker *failed = &report->workers[report->failed];
     bool all = failed->end.kind == CT_END_ALL_HUNG;
-    if (all) {
+    if (failed->end.kind == CT_END_UNFIT) {
+        ct_buf_addf(out, CT_REPORT_PREFIX "machine %s is not fit: ", report->host);
+    } else if (all) {
         ct_buf_addf(out, CT_REPORT_PREFIX "the job hung on %s: ", report->host);
     } else {
         ct_buf_addf(out, CT_REPORT_PREFIX "rank %d failed on %s: ", failed->rank, report->host);
@@ -294,6 +296,12 @@ static void add_cause(const struct ct_report *report, const struct ct_report_wor
     if (failed->end.kind == CT_END_ALL_HUNG) {
         return; /* what one of them wrote says no more than what the others did */
     }
+    if (failed->end.kind == CT_END_UNFIT) {
+        if (report->tail[0] != '\0') {
+            ct_buf_addf(out, CT_REPORT_PREFIX "its health check wrote last:\n%s", report->tail);
+        }
+        return;
+    }
     if (failed->end.kind == CT_END_SIGNALED && failed->end.value == SIGKILL) {
         /* The evidence for or against the out-of-memory killer. */
         ct_buf_addf(out, CT_REPORT_PREFIX "rank %d had used up to %" PRId64 " MiB\n", rank,
@@ -361,6 +369,11 @@ int ct_report_failure(const struct ct_report *report, struct ct_buf *out)
     const struct ct_report_worker *failed = &report->workers[report->failed];
     add_cause(report, failed, out);
     add_consequences(report, out);
+    if (report->will_restart && failed->end.kind == CT_END_UNFIT) {
+        ct_buf_addf(out, CT_REPORT_PREFIX "the next generation forms, without this machine if "
+                                          "another one can take its place\n");
+        return ct_buf_status(out);
+    }
     if (report->will_restart) {
         /* Not "all workers": some may live on in place (launcher/worker/order_writer.h). */
         ct_buf_addf(out, CT_REPORT_PREFIX "restarting the job (restart %d", report->restarts + 1);

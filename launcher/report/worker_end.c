@@ -71,6 +71,9 @@ int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out)
         ct_buf_addf(out, "is stuck in the kernel: it has been in uninterruptible sleep for %d s",
                     end->value);
         break;
+    case CT_END_UNFIT:
+        ct_buf_addf(out, "was not started: its machine is not fit");
+        break;
     case CT_END_NOT_STARTED:
         ct_buf_addf(out, "could not be started: %s",
                     end->value != 0 ? strerror(end->value) : "its set-up failed");
@@ -98,6 +101,8 @@ int ct_worker_end_exit_code(const struct ct_worker_end *end)
     case CT_END_ALL_HUNG:
     case CT_END_UNINTERRUPTIBLE:
         return CT_EXIT_HUNG;
+    case CT_END_UNFIT:
+        return CT_EXIT_UNFIT;
     case CT_END_NOT_STARTED:
         return out_of_resources(end->value) ? CT_EXIT_SETUP : ct_spawn_exit_code(end->value);
     }
@@ -171,6 +176,8 @@ const char *ct_worker_end_advice(const struct ct_worker_end *end, bool has_messa
     case CT_END_UNINTERRUPTIBLE:
         return "no signal reaches it, and what it holds is not free for another: look at dmesg and "
                "/proc/PID/stack for the device or file system it waits for";
+    case CT_END_UNFIT:
+        return "look at this machine, or start the job without it";
     case CT_END_NOT_STARTED:
         return spawn_advice(end->value);
     case CT_END_EXITED:

@@ -16,6 +16,7 @@ enum ct_worker_end_kind {
     CT_END_EXITED,      /* value = exit code, 0-255 */
     CT_END_SIGNALED,    /* value = signal number */
     CT_END_NOT_STARTED, /* value = errno of the exec, or 0 when its set-up failed before */
+    CT_END_UNFIT,       /* never started, because its machine failed a check */
     CT_END_HUNG, /* value = seconds without progress; ctrun killed it as the suspect of a hang */
     CT_END_ALL_HUNG,        /* the same, but the whole job hung and no worker stood out */
     CT_END_EXPIRED,         /* value = signal by which ctrun ended it, as its timer had expired */

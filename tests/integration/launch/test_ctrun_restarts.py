@@ -92,6 +92,59 @@ class Pauses(testlib.Case):
         self.assertEqual([r.get("paused_ms", 0) for r in rounds], [0, 0, 1000, 2000], rounds)
 
 
+class HealthCheck(testlib.Case):
+    def test_a_check_that_passes_comes_before_each_generation(self):
+        log = self.tmp / "log"
+        result = self.ctrun(
+            "--max-restarts", "1", "--health-check", f"echo check $CTRUN_GENERATION >> {log}",
+            "sh", "-c", f"echo work $CTRUN_GENERATION >> {log}; [ $CTRUN_GENERATION = 1 ]",
+        )  # fmt: skip
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(log.read_text(), "check 0\nwork 0\ncheck 1\nwork 1\n")
+
+    def test_a_check_that_fails_is_named_with_its_last_lines(self):
+        report = self.tmp / "report.json"
+        result = self.ctrun(
+            "--report", report, "--health-check", "echo the fan stands still; exit 3", "echo", "never"
+        )
+        self.assertEqual((result.code, result.out), (118, ""), result)
+        self.assertRegex(result.err, r"machine \S+ is not fit: its health check exited with code 3\n")
+        self.assertIn("ctrun: its health check wrote last:\n    the fan stands still\n", result.err)
+        self.assertTrue(json.loads(report.read_text())["first_failure"]["unfit"])
+
+    def test_a_check_that_hangs_is_killed_and_named(self):
+        result = self.ctrun(
+            "--health-check", "echo begun; sleep 600 & sleep 600", "--health-check-timeout", "1", "echo", "never"
+        )
+        self.assertEqual((result.code, result.out), (118, ""), result)
+        self.assertIn("its health check did not end within 1 s (--health-check-timeout)", result.err)
+        self.assertIn("    begun\n", result.err)
+
+    def test_a_check_may_pass_the_next_time(self):
+        mark = self.tmp / "mark"
+        check = f"[ -e {mark} ] || {{ touch {mark}; exit 1; }}"
+        result = self.ctrun("--max-restarts", "1", "--health-check", check, "echo", "work")
+        self.assertEqual((result.code, result.out.count("work")), (0, 1), result)
+
+    def test_a_signal_ends_a_check(self):
+        job = self.start_ctrun("--health-check", "echo $$$$ > %s; exec sleep 600" % (self.tmp / "pid"), "echo", "never")
+        testlib.wait_until(lambda: (self.tmp / "pid").exists(), "the check runs")
+        job.signal(15)
+        result = job.wait()
+        self.assertNotEqual(result.code, 0, result)
+        self.assertEqual(result.out, "")
+
+    def test_garbage_is_one_clear_line(self):
+        for option, value in (
+            ("--health-check", ""), ("--health-check-timeout", "0"), ("--health-check-timeout", "x"),
+            ("--health-check-timeout", "1e9"), ("--ban-after", "-1"), ("--ban-after", "often"),
+        ):  # fmt: skip
+            result = self.ctrun(option, value, "true")
+            self.assertEqual((result.code, result.out), (2, ""), result)
+            self.assert_one_line(result.err)
+            self.assertIn(option, result.err)
+
+
 class Budget(testlib.Case):
     def test_so_many_restarts_in_a_time(self):
         result = self.ctrun("--restart-budget", "2/1h", "sh", "-c", "exit 7")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine on which every generation fails first is left out and named."""
+"""A machine on which every generation fails first, or that fails a check, is left out and named."""
 
 import testlib
 from testlib import netns
@@ -44,6 +44,28 @@ class Ban(testlib.Case):
         self.assertIn("this node is left out of the job", results[1].err)
         self.assertIn("generation 2: node 1 of 2", results[2].err)
         self.assertNotIn("generation 2: node", results[1].err)
+
+    def test_a_spare_takes_the_place_of_one_that_fails_its_check(self):
+        cluster = netns.Cluster(self, 3)
+        check = "echo the check of $(uname -n); [ $(uname -n) != node-2 ]"
+        jobs = []
+        for i in range(3):
+            jobs.append(self.start(
+                *cluster.nodes[i], testlib.program("ctrun"), "--nproc-per-node", "1", "--nnodes", "2", "--spares", "1",
+                "--master-addr", cluster.addresses[0], "--rdzv-conf", "join_timeout=120",
+                "--health-check-timeout", "200", "--health-check", f"while [ ! -e {self.go} ]; do sleep 0.1; done; {check}", "echo", "works",
+            ))  # fmt: skip
+            jobs[i].wait_for(("there is no token", "generation 0: node 1 of 2", "this node waits as a spare")[i])
+        self.go.touch()
+        results = [job.wait() for job in jobs]
+        self.assertEqual([result.code for result in results], [0, 0, 0], results)
+        # The first machine may have started its workers before the check of the second one ended.
+        self.assertEqual([result.out.count("works") for result in results[1:]], [0, 1], results)
+        for result in results[::2]:
+            self.assertIn("machine node-2 at 10.9.1.2 is left out: it failed its check", result.err)
+        self.assertIn("machine node-2 is not fit: its health check exited with code 1", results[1].err)
+        self.assertIn("    the check of node-2\n", results[1].err)
+        self.assertIn("without this machine if another one can take its place", results[1].err)
 
     def test_a_smaller_world_goes_on(self):
         cluster = netns.Cluster(self, 2)

@@ -115,9 +115,22 @@ static void only_what_was_started_and_is_not_final_may_restart(void **state)
     assert_false(ct_worker_end_may_restart(&end));
 }
 
+static void test_an_unfit_machine(void **state)
+{
+    const struct ct_worker_end end = {.kind = CT_END_UNFIT};
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    assert_int_equal(ct_worker_end_describe(&end, &text), 0);
+    assert_string_equal(ct_buf_cstr(&text), "was not started: its machine is not fit");
+    ct_buf_fini(&text);
+    assert_int_equal(ct_worker_end_exit_code(&end), 118);
+    assert_true(ct_worker_end_may_restart(&end));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_unfit_machine),
         cmocka_unit_test(each_end_has_words_and_a_code),
         cmocka_unit_test(advice_fits_the_end),
         cmocka_unit_test(commands_have_the_shells_codes),

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: the command runs in a session of its own, and its output comes through a pipe. When
+ * its process has ended, what is left in the pipe is read, and the caller hears how it ended.
+ *
+ * Other paths: at the deadline the session is killed. A process that not even SIGKILL ends, because
+ * it is stuck in the kernel, is given up after GIVE_UP_MS: its machine is not fit.
+ *
+ * Failure modes: output that cannot be read is missing in the result.
+ *
+ * Who frees: the last close callback.
+ */
+#include "launcher/agent/health_check_uv.h"
+
+#include "common/alloc.h"
+#include "launcher/process/spawn.h"
+#include "launcher/report/worker_end.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define GIVE_UP_MS 2000
+#define SHELL "/bin/sh"
+
+struct ct_health_check {
+    struct ct_child child;
+    int output; /* the pipe's end that we read */
+    uv_poll_t ended, written;
+    uv_timer_t deadline;
+    int handles; /* that are not closed yet */
+    int64_t timeout_ms;
+    bool late, closing;
+    char why[CT_HEALTH_WHY_MAX];
+    char tail[CT_HEALTH_TAIL_MAX + 1];
+    size_t tail_len;
+    ct_health_done_fn done; /* NULL = cancelled */
+    void *data;
+};
+
+static void free_check(struct ct_health_check *check)
+{
+    if (check->child.pidfd >= 0) {
+        (void)close(check->child.pidfd);
+    }
+    if (check->output >= 0) {
+        (void)close(check->output);
+    }
+    ct_free(check);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct ct_health_check *check = handle->data;
+    if (--check->handles > 0) {
+        return;
+    }
+    if (check->done != NULL) {
+        check->done(check->data, check->why, check->tail);
+    }
+    free_check(check);
+}
+
+static void close_check(struct ct_health_check *check)
+{
+    if (!check->closing) {
+        check->closing = true;
+        uv_close((uv_handle_t *)&check->ended, on_closed);
+        uv_close((uv_handle_t *)&check->written, on_closed);
+        uv_close((uv_handle_t *)&check->deadline, on_closed);
+    }
+}
+
+/* Reads what has come, and keeps its end. Returns false at the end of the pipe. */
+static bool read_output(struct ct_health_check *check)
+{
+    char bytes[CT_HEALTH_TAIL_MAX];
+    ssize_t got;
+    while ((got = read(check->output, bytes, sizeof(bytes))) > 0) {
+        size_t len = (size_t)got, keep = CT_HEALTH_TAIL_MAX - len;
+        keep = check->tail_len < keep ? check->tail_len : keep;
+        memmove(check->tail, check->tail + check->tail_len - keep, keep);
+        memcpy(check->tail + keep, bytes, len);
+        check->tail_len = keep + len;
+    }
+    return got < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+/* A command may write NUL, which would hide what follows. */
+static void end_tail(struct ct_health_check *check)
+{
+    for (size_t i = 0; i < check->tail_len; i++) {
+        check->tail[i] = check->tail[i] == '\0' ? '?' : check->tail[i];
+    }
+    check->tail[check->tail_len] = '\0';
+}
+
+/* Says in words how the command ended. */
+static void judge(struct ct_health_check *check, const siginfo_t *info)
+{
+    if (check->late) {
+        (void)snprintf(check->why, sizeof(check->why),
+                       "its health check did not end within %g s (--health-check-timeout)",
+                       (double)check->timeout_ms / 1000);
+        return;
+    }
+    const struct ct_worker_end end = {
+        .kind = info->si_code == CLD_EXITED ? CT_END_EXITED : CT_END_SIGNALED,
+        .value = info->si_status,
+    };
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = ct_worker_end_describe(&end, &text);
+    if (!ct_worker_end_is_success(&end)) {
+        (void)snprintf(check->why, sizeof(check->why), "its health check %.200s",
+                       rc == 0 ? ct_buf_cstr(&text) : "failed");
+    }
+    ct_buf_fini(&text);
+}
+
+static void finish(struct ct_health_check *check)
+{
+    siginfo_t info = {0};
+    (void)waitid(P_PIDFD, (id_t)check->child.pidfd, &info, WEXITED | WNOHANG);
+    (void)kill(-check->child.pid, SIGKILL); /* what it has left behind in its session */
+    (void)read_output(check);
+    end_tail(check);
+    judge(check, &info);
+    close_check(check);
+}
+
+static void on_ended(uv_poll_t *poll, int status, int events)
+{
+    (void)status;
+    (void)events;
+    finish(poll->data);
+}
+
+static void on_written(uv_poll_t *poll, int status, int events)
+{
+    struct ct_health_check *check = poll->data;
+    (void)events;
+    if (status != 0 || !read_output(check)) {
+        (void)uv_poll_stop(poll);
+    }
+}
+
+static void on_deadline(uv_timer_t *timer);
+
+static void kill_all(struct ct_health_check *check)
+{
+    check->late = true;
+    (void)kill(-check->child.pid, SIGKILL);
+    (void)uv_timer_start(&check->deadline, on_deadline, GIVE_UP_MS, 0);
+}
+
+static void on_deadline(uv_timer_t *timer)
+{
+    struct ct_health_check *check = timer->data;
+    if (check->late) {
+        finish(check); /* not even SIGKILL has ended it */
+    } else {
+        kill_all(check);
+    }
+}
+
+static void open_handles(struct ct_health_check *check, uv_loop_t *loop)
+{
+    CT_ASSERT(uv_timer_init(loop, &check->deadline) == 0); /* cannot fail */
+    CT_ASSERT(uv_poll_init(loop, &check->ended, check->child.pidfd) == 0);
+    CT_ASSERT(uv_poll_init(loop, &check->written, check->output) == 0);
+    check->ended.data = check->written.data = check->deadline.data = check;
+    check->handles = 3;
+    CT_ASSERT(uv_poll_start(&check->ended, UV_READABLE, on_ended) == 0);
+    CT_ASSERT(uv_poll_start(&check->written, UV_READABLE, on_written) == 0);
+    (void)uv_timer_start(&check->deadline, on_deadline, (uint64_t)check->timeout_ms, 0);
+}
+
+int ct_health_check_start(uv_loop_t *loop, const struct ct_health_options *options,
+                          struct ct_health_check **out, struct ct_err *err)
+{
+    char shell[] = SHELL, flag[] = "-c";
+    char *argv[] = {shell, flag, (char *)(uintptr_t)options->command, NULL}; /* not changed */
+    int ends[2];
+    struct ct_health_check *check = ct_calloc(1, sizeof(*check));
+    if (check == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory for the health check");
+    }
+    check->child.pidfd = check->output = -1;
+    check->done = options->done;
+    check->data = options->data;
+    check->timeout_ms = options->timeout_ms;
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        int rc = ct_err_sys(err, CT_EIO, errno, "cannot make a pipe for the health check");
+        free_check(check);
+        return rc;
+    }
+    check->output = ends[0];
+    (void)fcntl(ends[0], F_SETFL, O_NONBLOCK); /* not the end that the command gets */
+    const struct ct_spawn_options spawn = {
+        .path = SHELL, .argv = argv, .envp = options->env, .stdio = {-1, ends[1], ends[1]}};
+    int rc = ct_spawn(&spawn, &check->child, err);
+    (void)close(ends[1]);
+    if (rc != 0) {
+        check->child.pidfd = -1;
+        free_check(check);
+        return rc;
+    }
+    open_handles(check, loop);
+    *out = check;
+    return 0;
+}
+
+void ct_health_check_cancel(struct ct_health_check *check)
+{
+    if (check == NULL) {
+        return;
+    }
+    check->done = NULL;
+    if (!check->closing) {
+        kill_all(check); /* it is reaped as at the deadline */
+    }
+}

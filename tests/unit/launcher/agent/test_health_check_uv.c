@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The command of --health-check: how it ends, what it wrote, and its deadline.
+ */
+#include "tests/lib/ct_test.h"
+#include "tests/lib/fault.h"
+
+#include "launcher/agent/health_check_uv.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+struct heard {
+    int times;
+    char why[CT_HEALTH_WHY_MAX];
+    char tail[CT_HEALTH_TAIL_MAX + 1];
+};
+
+static void on_done(void *data, const char *why, const char *tail)
+{
+    struct heard *heard = data;
+    heard->times++;
+    (void)snprintf(heard->why, sizeof(heard->why), "%s", why);
+    (void)snprintf(heard->tail, sizeof(heard->tail), "%s", tail);
+}
+
+static int start(uv_loop_t *loop, const char *command, int64_t timeout_ms, struct heard *heard,
+                 struct ct_health_check **out)
+{
+    struct ct_err err = {0};
+    const struct ct_health_options options = {.command = command,
+                                              .env = environ,
+                                              .timeout_ms = timeout_ms,
+                                              .done = on_done,
+                                              .data = heard};
+    return ct_health_check_start(loop, &options, out, &err);
+}
+
+static struct heard run(const char *command, int64_t timeout_ms)
+{
+    struct heard heard = {0};
+    struct ct_health_check *check = NULL;
+    uv_loop_t loop;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(start(&loop, command, timeout_ms, &heard, &check), 0);
+    assert_int_equal(heard.times, 0);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(heard.times, 1);
+    return heard;
+}
+
+static void test_how_it_ends(void **state)
+{
+    (void)state;
+    assert_string_equal(run("true", 60000).why, "");
+    assert_string_equal(run("exit 3", 60000).why, "its health check exited with code 3");
+    assert_string_equal(run("kill -9 $$", 60000).why,
+                        "its health check was killed by signal 9 (SIGKILL)");
+    assert_string_equal(run("sleep 600", 100).why,
+                        "its health check did not end within 0.1 s (--health-check-timeout)");
+}
+
+static void test_what_it_wrote_last(void **state)
+{
+    (void)state;
+    assert_string_equal(run("echo one; echo two >&2; exit 1", 60000).tail, "one\ntwo\n");
+    assert_string_equal(run("printf 'a\\000b'; exit 1", 60000).tail, "a?b");
+    const struct heard much = run("seq 1 100000", 60000);
+    assert_int_equal(strlen(much.tail), CT_HEALTH_TAIL_MAX);
+    assert_non_null(strstr(much.tail, "\n100000\n"));
+}
+
+/* What it leaves behind neither delays the result nor lives on. */
+static void test_leftovers_do_not_count(void **state)
+{
+    (void)state;
+    assert_string_equal(run("sleep 600 & exit 0", 60000).why, "");
+}
+
+static void test_a_cancelled_check_says_nothing(void **state)
+{
+    struct heard heard = {0};
+    struct ct_health_check *check = NULL;
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(start(&loop, "sleep 600", 600000, &heard, &check), 0);
+    ct_health_check_cancel(check);
+    ct_health_check_cancel(NULL);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(heard.times, 0);
+}
+
+static int body(void *data)
+{
+    struct heard heard = {0};
+    struct ct_health_check *check = NULL;
+    uv_loop_t loop;
+    (void)data;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    int rc = start(&loop, "true", 60000, &heard, &check);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(heard.times, rc == 0);
+    return rc;
+}
+
+static void test_without_memory(void **state)
+{
+    (void)state;
+    assert_true(ct_fault_sweep(body, NULL, 1) > 0); /* the words of the result may be missing */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_how_it_ends),
+        cmocka_unit_test(test_what_it_wrote_last),
+        cmocka_unit_test(test_leftovers_do_not_count),
+        cmocka_unit_test(test_a_cancelled_check_says_nothing),
+        cmocka_unit_test(test_without_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

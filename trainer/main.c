@@ -6,6 +6,7 @@
  * usage. Errors that a restart would meet again are reported to ctrun.
  */
 #include "common/buf.h"
+#include "common/clock.h"
 #include "trainer/model/gpu_ranks.h"
 #include "trainer/run/rank.h"
 #include "trainer/session/train_options.h"
@@ -32,17 +33,28 @@ static int complain(struct ct_err *err, int exit_code)
     return exit_code;
 }
 
+/* Slurm sends a signal to every process of a job step, and ctrun, which gets it too, sends it to
+ * its workers again. So a second signal within this time is the same notice. */
+#define SAME_NOTICE_NS (5 * CT_NS_PER_S)
+
 static void on_stop_signal(int number)
 {
-    (void)number;
-    stop_asked = 1;
+    static volatile int64_t first_ns;
+    int64_t now_ns = ct_clock_now(NULL);
+    if (stop_asked && now_ns - first_ns > SAME_NOTICE_NS) {
+        (void)signal(number, SIG_DFL);
+        (void)raise(number);
+    } else if (!stop_asked) {
+        first_ns = now_ns;
+        stop_asked = 1;
+    }
 }
 
 /* Installed only while steps run, because those look at the flag, and only if stopping saves
- * something. The second signal has its default effect. */
+ * something. A second signal some seconds later has its default effect. */
 static void catch_stop_signals(const struct ct_train_options *options)
 {
-    struct sigaction action = {.sa_handler = on_stop_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_stop_signal};
     if (options->checkpoint != NULL || options->checkpoint_dir != NULL) {
         (void)sigaction(SIGTERM, &action, NULL);
         (void)sigaction(SIGUSR1, &action, NULL);

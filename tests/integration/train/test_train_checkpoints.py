@@ -147,6 +147,20 @@ class TrainCheckpoints(testlib.Case):
                     self.path(step).unlink()
                 (self.tmp / "fifo").unlink()
 
+    def test_the_same_notice_twice_is_one_notice(self):
+        # Slurm sends a signal to all processes of a step, and ctrun sends it to its workers again.
+        proc, read = self.held("--checkpoint-dir", self.folder)
+        proc.signal(signal.SIGTERM)
+        testlib.wait_until(lambda: not self.has_pending(proc.pid), "the first signal was taken")
+        proc.signal(signal.SIGTERM)
+        self.check_preempted(proc, read)
+
+    @staticmethod
+    def has_pending(pid):
+        with open(f"/proc/{pid}/status", encoding="ascii") as status:
+            fields = dict(line.split(":", 1) for line in status)
+        return any(int(fields[name], 16) for name in ("SigPnd", "ShdPnd"))
+
     def test_notice_by_file_reaches_all_ranks_at_one_step(self):
         notice = self.tmp / "notice"
         procs = testlib.start_ranks(

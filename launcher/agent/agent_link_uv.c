@@ -41,6 +41,15 @@ static void say_world(struct ct_agent_run *run, const struct ct_msg_world *world
                         world->node_rank, world->node_count, ranks, world->world_size);
 }
 
+/* Without its numbers no worker starts, and each says why. */
+static void take_ports(struct ct_agent_run *run, const char *text)
+{
+    struct ct_err err = {0};
+    if (ct_job_ports_read(text, &run->ports, &err) != 0) {
+        ct_log(&run->log, CT_LOG_WARNING, "the ports of this job: %s", err.text);
+    }
+}
+
 static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
 {
     const struct ct_msg_world *world = &msg->world;
@@ -57,6 +66,7 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
         (void)snprintf(run->address.master, sizeof(run->address.master), "%s", world->master_addr);
         ct_agent_address_choose_master(run, run->address.master);
         env->master_port = world->master_port;
+        take_ports(run, world->ports);
         ct_agent_store_close_own(&run->store);
     }
     ct_job_story_world(&run->report.story, world, msg->generation, ct_clock_now(NULL));
@@ -226,6 +236,7 @@ static void fill(struct ct_agent_run *run, enum ct_agent_message what, struct ct
     case CT_AGENT_SAY_SERVING:
         msg->type = CT_MSG_SERVING;
         msg->port = run->worker_env.master_port;
+        ct_job_ports_write(&run->ports, msg->world.ports);
         /* An address such as 0.0.0.0 leads nobody here; the other agents know one that does. */
         (void)snprintf(msg->text, sizeof(msg->text), "%s",
                        ct_addr_is_any(ct_agent_store_address(run)) ? ""

@@ -25,6 +25,7 @@
 #include "launcher/setup/interface_uv.h"
 #include "launcher/util/signals_uv.h"
 #include "launcher/worker/error_file.h"
+#include "launcher/worker/port_reserve.h"
 #include "launcher/worker/progress_reader.h"
 #include "launcher/worker/snapshot.h"
 #include "rendezvous/client/link_uv.h"
@@ -150,6 +151,8 @@ struct ct_agent_run {
     struct ct_output *output;
     struct ct_agent agent;           /* the state machine */
     struct ct_worker_env worker_env; /* of this generation's workers */
+    struct ct_job_ports ports;       /* of this generation */
+    struct ct_port_reserve reserve;  /* of these ports, on the machine of rank 0 */
     struct ct_agent_requests requests;
     struct ct_agent_store store;
     struct ct_agent_membership membership;

@@ -115,6 +115,11 @@ static struct ct_agent_event serve(struct ct_agent_run *run)
     int rc = ct_agent_store_serve(run, &err);
     if (rc != 0) {
         ct_agent_report_say(run->output, "cannot open a store for the workers: %s", err.text);
+    } else {
+        rc = ct_port_reserve_choose(&run->reserve, &run->ports, &err);
+        if (rc != 0) {
+            ct_agent_report_say(run->output, "cannot reserve a port for the workers: %s", err.text);
+        }
     }
     return (struct ct_agent_event){.type = rc == 0 ? CT_AGENT_EV_SERVING : CT_AGENT_EV_NOT_SERVING};
 }
@@ -161,7 +166,9 @@ static void fill_worker_env(struct ct_agent_run *run)
         .virtual_local_rank = job->options->virtual_local_rank,
         .signals = job->options->signals,
         .cookie = ct_cookie_env(job->cookie),
+        .ports = &run->ports,
     };
+    run->ports = job->command->ports;
     ct_oom_open(&run->workers.oom, &ct_oom_here);
     ct_progress_reader_open(&run->workers.progress, job->resolved->workers, &run->log);
     run->worker_env.progress = run->workers.progress.path;
@@ -311,6 +318,7 @@ static void free_all(struct ct_agent_run *run)
 {
     ct_stack_asker_fini(&run->asker);
     ct_agent_fini(&run->agent);
+    ct_port_reserve_fini(&run->reserve);
     ct_snapshot_fini(&run->workers.snapshot);
     ct_progress_reader_fini(&run->workers.progress);
     ct_order_writer_fini(&run->workers.orders);

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "launcher/util/environ.h"
 #include "launcher/util/template.h"
+#include "launcher/worker/arguments.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -58,10 +59,10 @@ static int fill_template(const struct ct_worker_options *options, int local_rank
     char rank[16], local[16];
     char *host = ct_strdup(job->machine->host);
     const struct ct_template_var vars[] = {
-        {"role_name", job->options->role},
-        {"local_rank", local},
-        {"rank", rank},
-        {"hostname", host},
+        {"role_name", job->options->role, false},
+        {"local_rank", local, false},
+        {"rank", rank, false},
+        {"hostname", host, false},
     };
     struct ct_buf text = CT_BUF_INIT;
     if (host == NULL) {
@@ -263,10 +264,13 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
     char *error_file = error_file_of(options, local_rank);
     int rc;
     if (error_file == NULL ||
-        ct_worker_env_make(env, &job->gpus, local_rank, error_file, job->env, &vars) != 0 ||
-        ct_worker_env_args(job->command->argv.list, env->first_local_rank + local_rank, &args) !=
-            0) {
+        ct_worker_env_make(env, &job->gpus, local_rank, error_file, job->env, &vars) != 0) {
         rc = ct_err_set(err, CT_ENOMEM, "worker %d: out of memory", local_rank);
+        goto out;
+    }
+    rc = ct_arguments_expand(job->command->argv.list, env, local_rank, &args, err);
+    if (rc != 0) {
+        rc = ct_err_wrap(err, "worker %d", local_rank);
         goto out;
     }
     const struct ct_spawn_options spawned = {

@@ -10,6 +10,7 @@
 #include "launcher/fleet/fleet_uv.h"
 #include "launcher/process/cookie.h"
 #include "launcher/setup/prepare.h"
+#include "launcher/worker/arguments.h"
 
 bool ct_fleet_wanted(const struct ct_options *options)
 {
@@ -41,7 +42,9 @@ static int check_options(const struct ct_options *options, struct ct_err *err)
                 without_meaning[i].name);
         }
     }
-    return 0;
+    /* Else each machine would say it. */
+    struct ct_job_ports ports = {0};
+    return ct_arguments_check(options->command, &ports, err);
 }
 
 static int read_hosts(const struct ct_options *options, struct ct_hosts *hosts, struct ct_err *err)

@@ -122,6 +122,9 @@ int ct_worker_end_of_command(int code)
         return CT_EXIT_NOT_FOUND;
     case CT_EPERM:
         return CT_EXIT_NOT_EXECUTABLE;
+    case CT_EINVAL:
+    case CT_ELIMIT:
+        return CT_EXIT_USAGE;
     default:
         return CT_EXIT_SETUP;
     }

@@ -19,6 +19,13 @@ static size_t identifier(const char *p)
     return len;
 }
 
+/* Whether `p` begins with the name and a closing brace. */
+static bool closes(const char *p, const char *name)
+{
+    size_t len = strlen(name);
+    return strncmp(p, name, len) == 0 && p[len] == '}';
+}
+
 /* The variable to which the '$' at `p` refers, or NULL; *len gets the reference's length. */
 static const struct ct_template_var *reference(const char *p, const struct ct_template_var *vars,
                                                size_t count, size_t *len)
@@ -26,12 +33,13 @@ static const struct ct_template_var *reference(const char *p, const struct ct_te
     bool braced = p[1] == '{';
     const char *start = p + 1 + braced;
     size_t name = identifier(start);
-    if (name == 0 || (braced && start[name] != '}')) {
-        return NULL;
-    }
-    *len = 1 + braced + name + braced;
     for (size_t i = 0; i < count; i++) {
-        if (strlen(vars[i].name) == name && memcmp(vars[i].name, start, name) == 0) {
+        size_t own = strlen(vars[i].name);
+        bool same =
+            braced ? closes(start, vars[i].name)
+                   : !vars[i].braced_only && own == name && memcmp(vars[i].name, start, name) == 0;
+        if (same) {
+            *len = 1 + braced + own + braced;
             return &vars[i];
         }
     }

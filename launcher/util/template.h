@@ -8,13 +8,16 @@
 #include "common/buf.h"
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct ct_template_var {
     const char *name, *value;
+    bool braced_only; /* $name stays as it is */
 };
 
-/* Appends `text` with ${name} and $name replaced; "$$" is "$", other names stay. CT_ENOMEM. */
+/* Appends `text` with ${name} and $name replaced (in braces a name may have any characters); "$$"
+ * is "$", other names stay. CT_ENOMEM. */
 CT_MUST_CHECK int ct_template_expand(const char *text, const struct ct_template_var *vars,
                                      size_t count, struct ct_buf *out);
 

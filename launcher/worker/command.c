@@ -7,6 +7,7 @@
 
 #include "common/alloc.h"
 #include "launcher/util/environ.h"
+#include "launcher/worker/arguments.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -220,6 +221,10 @@ int ct_command_resolve(const struct ct_options *options, char *const *env, const
 {
     struct ct_command command = {0};
     const char *program = options->command[0];
+    int bad = ct_arguments_check(options->command, &command.ports, err);
+    if (bad != 0) {
+        return bad;
+    }
     bool python = !options->no_python && (options->module || ends_in_py(program));
     int rc = python ? resolve_python(options, env, &command, err)
                     : resolve_program(program, env, own_dir, &command.path, err);

@@ -14,17 +14,20 @@
 #include "common/err.h"
 #include "launcher/cli/options.h"
 #include "launcher/util/strlist.h"
+#include "launcher/worker/job_ports.h"
 
 /* Zeroed memory is an empty command. */
 struct ct_command {
-    char *path;             /* what to execute */
-    struct ct_strlist argv; /* argv[0] included; borrows from the options */
+    char *path;                /* what to execute */
+    struct ct_strlist argv;    /* argv[0] included; borrows from the options */
+    struct ct_job_ports ports; /* that the arguments ask for */
 };
 
 void ct_command_fini(struct ct_command *command);
 
 /* `own_dir` is the folder of ctrun's executable, NULL when unknown. CT_ENOENT (not found: exit
- * 127), CT_EPERM (not executable: exit 126), CT_ENOMEM; the text names the program. Gives *out. */
+ * 127), CT_EPERM (not executable: exit 126), CT_EINVAL and CT_ELIMIT (an argument refers to what
+ * does not exist: exit 2), CT_ENOMEM; the text names the program or the argument. Gives *out. */
 CT_MUST_CHECK int ct_command_resolve(const struct ct_options *options, char *const *env,
                                      const char *own_dir, struct ct_command *out,
                                      struct ct_err *err);

@@ -10,12 +10,10 @@
 #include "common/progress_page.h"
 #include "launcher/process/cookie.h"
 #include "launcher/util/environ.h"
-#include "launcher/util/template.h"
 #include "launcher/worker/snapshot.h"
 #include "rendezvous/admission/token.h"
 
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 /* Variables that are set for every worker, whatever the launcher itself was started with. */
@@ -57,7 +55,7 @@ static bool is_owned(const char *var)
             return true;
         }
     }
-    return false;
+    return strncmp(var, CT_PORT_ENV_PREFIX, sizeof(CT_PORT_ENV_PREFIX) - 1) == 0;
 }
 
 /* The functions that add variables return false when memory is out. */
@@ -170,6 +168,25 @@ static bool add_device(const struct ct_gpu_share *gpu, char *const *base, struct
             add_int(out, multi_rank_var, 1));
 }
 
+/* Adds CTRUN_PORT_NAME for each port that is known. */
+static bool add_ports(const struct ct_job_ports *ports, struct ct_strlist *out)
+{
+    for (int i = 0; ports != NULL && i < ports->count; i++) {
+        const struct ct_job_port *port = &ports->list[i];
+        char name[sizeof(port->name)];
+        size_t len = strlen(port->name);
+        for (size_t c = 0; c <= len; c++) {
+            bool lower = port->name[c] >= 'a' && port->name[c] <= 'z';
+            name[c] = (char)(lower ? port->name[c] - 'a' + 'A' : port->name[c]);
+        }
+        if (port->port != 0 &&
+            ct_strlist_printf(out, CT_PORT_ENV_PREFIX "%s=%u", name, (unsigned)port->port) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool is_set(const char *value)
 {
     return value != NULL && value[0] != '\0';
@@ -197,7 +214,8 @@ static int add_vars(const struct ct_worker_env *env, const struct ct_gpu_share *
 {
     bool ok = add_ranks(env, index, out) && add_names(env, error_file, out) &&
               (!gpu->assigned || add_device(gpu, base, out)) && add_defaults(env, base, out) &&
-              add_files(env, index, out) && ct_strlist_close(out) == 0;
+              add_files(env, index, out) && add_ports(env->ports, out) &&
+              ct_strlist_close(out) == 0;
     return ok ? 0 : CT_ENOMEM;
 }
 
@@ -225,25 +243,4 @@ int ct_worker_env_make(const struct ct_worker_env *env, const struct ct_gpu_mask
         }
     }
     return add_vars(env, &gpu, index, error_file, base, out);
-}
-
-/* ---- arguments ------------------------------------------------------------------------------- */
-
-int ct_worker_env_args(char *const *argv, int local_rank, struct ct_strlist *out)
-{
-    char rank[16];
-    const struct ct_template_var var = {"local_rank", rank};
-    (void)snprintf(rank, sizeof(rank), "%d", local_rank);
-    for (size_t i = 0; argv[i] != NULL; i++) {
-        bool fixed = i == 0 || strchr(argv[i], '$') == NULL;
-        int rc = fixed ? ct_strlist_borrow(out, argv[i]) : ct_strlist_begin(out);
-        if (rc == 0 && !fixed) {
-            rc = ct_template_expand(argv[i], &var, 1, &out->text);
-            ct_buf_add(&out->text, "", 1);
-        }
-        if (rc != 0 || ct_buf_status(&out->text) != 0) {
-            return CT_ENOMEM;
-        }
-    }
-    return ct_strlist_close(out);
 }

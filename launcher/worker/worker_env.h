@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a worker is told: torchrun's environment contract and `${local_rank}` in its arguments.
+ * What a worker is told: torchrun's environment contract.
  */
 #ifndef CT_LAUNCHER_WORKER_WORKER_ENV_H
 #define CT_LAUNCHER_WORKER_WORKER_ENV_H
@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "launcher/binding/gpu_mask.h"
 #include "launcher/util/strlist.h"
+#include "launcher/worker/job_ports.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +24,9 @@
  * "1/k" when k workers use it. */
 #define CT_DEVICE_INDEX_ENV "CTRUN_DEVICE_INDEX"
 #define CT_GPU_SHARE_ENV "CTRUN_GPU_SHARE"
+
+/* The start of the variables that have the job's ports (job_ports.h). */
+#define CT_PORT_ENV_PREFIX "CTRUN_PORT_"
 
 /* The network interface by which a library reaches other machines. */
 #define CT_GLOO_INTERFACE_ENV "GLOO_SOCKET_IFNAME"
@@ -44,15 +48,16 @@ struct ct_worker_env {
     const char *signals;     /* as --signals-to-handle has it */
     const char *master_addr;
     uint16_t master_port;
-    const char *interface;  /* to reach other machines by; "" or NULL = libraries find it alone */
-    bool nccl_configured;   /* ... and NCCL has a file that says it */
-    const char *preempt;    /* file that appears when the job is asked to end, or NULL */
-    const char *cookie;     /* "NAME=value" by which the job's processes are known, or NULL */
-    const char *progress;   /* path of the progress pages; "" or NULL = none */
-    const char *snapshot;   /* "NAME=path" of memory that outlives the workers, or NULL */
-    const char *handover;   /* path of the file with their orders; "" or NULL = none */
-    const char *timer_file; /* named pipe of their timers, or NULL */
-    const char *server_socket; /* of this worker; "" or NULL = none */
+    const char *interface; /* to reach other machines by; "" or NULL = libraries find it alone */
+    bool nccl_configured;  /* ... and NCCL has a file that says it */
+    const char *preempt;   /* file that appears when the job is asked to end, or NULL */
+    const char *cookie;    /* "NAME=value" by which the job's processes are known, or NULL */
+    const char *progress;  /* path of the progress pages; "" or NULL = none */
+    const char *snapshot;  /* "NAME=path" of memory that outlives the workers, or NULL */
+    const char *handover;  /* path of the file with their orders; "" or NULL = none */
+    const struct ct_job_ports *ports; /* that the arguments ask for; NULL = none */
+    const char *timer_file;           /* named pipe of their timers, or NULL */
+    const char *server_socket;        /* of this worker; "" or NULL = none */
     bool dump_stack; /* Python programs are to write their stacks when a signal ends them */
 };
 
@@ -71,10 +76,5 @@ CT_MUST_CHECK int ct_worker_env_vars(const struct ct_worker_env *env,
                                      const struct ct_gpu_masks *gpus, int index,
                                      const char *error_file, char *const *base,
                                      struct ct_strlist *out);
-
-/* argv (borrowed) with ${local_rank} and $local_rank replaced from argv[1] on; "$$" is "$", other
- * names stay as they are (Python's string.Template.safe_substitute). Gives *out, which starts
- * empty. CT_ENOMEM. */
-CT_MUST_CHECK int ct_worker_env_args(char *const *argv, int local_rank, struct ct_strlist *out);
 
 #endif

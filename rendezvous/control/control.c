@@ -133,6 +133,8 @@ static const struct ct_json_field stands_field =
     OTHER(ON(JOIN), "stands", join.stands, CT_JSON_BOOL);
 /* This one is absent where there is nothing to say, and in the messages of an older ctrun. */
 static const struct ct_json_field spare_field = TEXT(ON(SPARE), "text", text);
+/* This one is absent if the job has no ports, and in messages of an older ctrun. */
+static const struct ct_json_field ports_field = TEXT(ON(SERVING) | ON(WORLD), "ports", world.ports);
 /* This one is absent in votes, and in a verdict that nobody need answer. */
 static const struct ct_json_field asks_field = OTHER(ON(BEAT), "asks", still.asks, CT_JSON_BOOL);
 
@@ -199,6 +201,10 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
     }
     if (msg->type == CT_MSG_SPARE && msg->text[0] != '\0' &&
         ct_json_write_fields(object, &spare_field, 1, on, msg) != 0) {
+        return CT_ENOMEM;
+    }
+    if ((on & ports_field.on) != 0 && msg->world.ports[0] != '\0' &&
+        ct_json_write_fields(object, &ports_field, 1, on, msg) != 0) {
         return CT_ENOMEM;
     }
     if (msg->type == CT_MSG_JOIN && ct_restart_limits_to_json(&msg->join.limits, object) != 0) {
@@ -308,6 +314,12 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
     }
     if (out->type == CT_MSG_SPARE) {
         int rc = read_optional(object, &spare_field, out, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if ((on & ports_field.on) != 0) {
+        int rc = read_optional(object, &ports_field, out, err);
         if (rc != 0) {
             return rc;
         }

@@ -59,6 +59,8 @@
 #define CT_CONTROL_MAX_MS INT64_C(315360000000)
 
 #define CT_RUN_ID_MAX 256
+/* Bytes of the text with the ports of a job: 16 names of 32 bytes, with numbers. */
+#define CT_CONTROL_PORTS_MAX 680
 #define CT_ROLE_MAX 128
 /* Nodes of one job; 10,000 are simulated. */
 #define CT_MAX_NODES 65536
@@ -132,6 +134,8 @@ struct ct_msg_world {
     /* The address of the store's machine to which the first agent of another machine connected; ""
      * = there is none. Agents on that machine may have used an address that others cannot reach. */
     char store_addr[CT_HOST_MAX];
+    char ports[CT_CONTROL_PORTS_MAX]; /* also in SERVING: the ports that the machine of rank 0 has
+                                         reserved for programs, "NAME=PORT ..."; "" = none */
 };
 
 struct ct_msg_query {

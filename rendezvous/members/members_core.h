@@ -110,6 +110,7 @@ struct ct_members {
     struct ct_member *server; /* node rank 0 of the world, while it is there */
     char master_addr[CT_HOST_MAX];
     uint16_t master_port;
+    char ports[CT_CONTROL_PORTS_MAX]; /* that the server has reserved for programs */
     char store_addr[CT_HOST_MAX]; /* the address by which other machines reach the store; "" = none
                                      has */
 

@@ -73,6 +73,7 @@ static void tell_world(struct ct_members *m, struct ct_member *member, bool serv
     };
     memcpy(world->master_addr, m->master_addr, sizeof(world->master_addr));
     memcpy(world->store_addr, m->store_addr, sizeof(world->store_addr));
+    memcpy(world->ports, m->ports, sizeof(world->ports));
     member->told = true;
     member->told_spare = false;
     members_send(m, member);
@@ -117,6 +118,7 @@ static void form_world(struct ct_members *m, int64_t now_ns)
     m->server = m->sorted[0];
     m->master_addr[0] = '\0';
     m->master_port = 0;
+    m->ports[0] = '\0';
     m->due.settle_ns = m->due.say_ns = NEVER; /* join_ns stays until rank 0 serves */
     for (int i = 0; i < n; i++) {
         struct ct_member *member = m->sorted[i];
@@ -213,6 +215,7 @@ void members_round_serving(struct ct_members *m, const struct ct_msg *serving, i
     const char *address = serving->text[0] != '\0' ? serving->text : m->server->address;
     (void)snprintf(m->master_addr, sizeof(m->master_addr), "%.*s", CT_HOST_MAX - 1, address);
     m->master_port = serving->port;
+    memcpy(m->ports, serving->world.ports, sizeof(m->ports));
     clear_deadlines(m);
     members_history_round(m)->formed_ms = members_ms(m, now_ns);
     members_history_round(m)->waited_ms = (now_ns - m->gather_ns) / CT_NS_PER_MS;

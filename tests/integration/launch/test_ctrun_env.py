@@ -99,6 +99,52 @@ class Environment(testlib.Case):
                 fact["argv"][1:], ["--", "--nproc-per-node", str(rank), "$x", "a b"]
             )
 
+    def test_arguments_have_the_workers_values(self):
+        facts = self.facts(2, arguments=[
+            "${rank}/${world_size}", "${local_rank}/${local_world_size}", "${node_rank}/${nnodes}",
+            "${master_addr}:${master_port}", "$rank ${HOME}", "$${rank}"])  # fmt: skip
+        for rank, fact in enumerate(facts):
+            master = f"{fact['env']['MASTER_ADDR']}:{fact['env']['MASTER_PORT']}"
+            self.assertEqual(
+                fact["argv"][1:], [f"{rank}/2", f"{rank}/2", "0/1", master, "$rank ${HOME}", "${rank}"])
+
+    def test_a_mistyped_name_in_an_argument_is_refused_once(self):
+        result = self.ctrun("-n", "2", "true", "--size=${word_size}")
+        self.assertEqual(result.code, 2, result)
+        self.assertEqual(
+            result.err,
+            "ctrun: argument '--size=${word_size}': ${word_size} is no value of a worker; did you mean "
+            "${world_size}? For this very text write two dollar signs\n")
+
+    # Rank 0 listens in each generation, as a program does that sets no option for it.
+    LISTEN = """
+import os, socket, sys
+port = int(sys.argv[1])
+assert os.environ["CTRUN_PORT_PEER"] == sys.argv[1] and sys.argv[2] == sys.argv[1] + "!"
+if os.environ["RANK"] == "0":
+    with socket.socket() as s:
+        s.bind(("", port))
+        s.listen()
+        s.accept()[0].sendall(b"hello")
+else:
+    while True:
+        try:
+            with socket.create_connection((os.environ["MASTER_ADDR"], port)) as s:
+                assert s.recv(5) == b"hello"
+            break
+        except ConnectionRefusedError:
+            pass
+    print("port", port)
+    sys.exit(os.environ["CTRUN_GENERATION"] == "0")
+"""
+
+    def test_a_program_listens_at_a_port_of_the_job(self):
+        script = self.script("listen.py", self.LISTEN)
+        result = self.ctrun(
+            "-n", "2", "--max-restarts", "1", script, "${port:peer}", "${port:peer}!")
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(len(re.findall(r"port \d+", result.out)), 2, result)
+
     def test_master_address_is_told(self):
         first = self.facts(1, "--master-addr", "localhost", "--master-port", "0")[0]["env"]
         self.assertEqual(first["MASTER_ADDR"], "localhost")

@@ -120,6 +120,21 @@ class Nodes(testlib.Case):
         self.go()
         self.finish(jobs, 0, said)
 
+    def test_every_machine_is_told_the_ports_of_rank_0(self):
+        script = "echo told $CTRUN_PORT_PEER ${port:peer}"
+        jobs = self.start_all(command=("--no-python", "sh", "-c", script), workers=1)
+        told = [re.search(r"told (\d+) (\d+)\n", job.wait().out).groups() for job in jobs]
+        self.assertEqual(len(set(sum(told, ()))), 1, told)
+
+    def test_a_machine_that_asks_for_another_port_says_so(self):
+        jobs = [
+            self.start_node(i, nnodes=2, workers=1, command=("--no-python", "sleep", "1000${port:%s}" % name))
+            for i, name in enumerate(["one", "two"])
+        ]
+        for job in jobs:
+            self.assertNotEqual(job.wait().code, 0)
+        self.assertIn("the machine of rank 0 has reserved no port 'two'", jobs[1].err)
+
     def test_the_story_of_a_failed_job_is_told_on_every_node(self):
         script = "echo the very reason >&2; [ $RANK = 6 ] && exit 41; sleep 1000"
         jobs = self.start_all(

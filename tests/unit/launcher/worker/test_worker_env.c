@@ -41,6 +41,7 @@ static char *const base[] = {
     (char *)"CTRUN_SNAPSHOT=/proc/1/fd/1",
     (char *)"CTRUN_PROGRESS=/proc/1/fd/2:0",
     (char *)"CTRUN_TOKEN=a secret",
+    (char *)"CTRUN_PORT_OLD=1",
     (char *)"CTRUN_PREEMPT_FILE=/old",
     (char *)"CTRUN_DEVICE_INDEX=7",
     (char *)"CTRUN_GPU_SHARE=1/9",
@@ -226,69 +227,26 @@ static void local_ranks_go_on_where_another_launcher_ends(void **state)
     ct_strlist_fini(&env);
 }
 
-static void arguments_follow_string_template(void **state)
+static void ports_have_variables(void **state)
 {
-    static const struct {
-        const char *in, *out;
-    } rows[] = {
-        {"plain", "plain"},
-        {"${local_rank}", "12"},
-        {"$local_rank", "12"},
-        {"a$local_rank.txt", "a12.txt"},
-        {"${local_rank}${local_rank}x", "1212x"},
-        {"$local_ranks", "$local_ranks"},
-        {"${local_rank", "${local_rank"},
-        {"${local_rank }", "${local_rank }"},
-        {"$LOCAL_RANK", "$LOCAL_RANK"},
-        {"${HOME}", "${HOME}"},
-        {"$$", "$"},
-        {"$${local_rank}", "${local_rank}"},
-        {"$", "$"},
-        {"100$", "100$"},
-        {"$1", "$1"},
-        {"", ""},
-    };
-    char *argv[sizeof(rows) / sizeof(rows[0]) + 2] = {(char *)"$local_rank"};
-    struct ct_strlist args = {0};
+    const struct ct_job_ports ports = {3, {{"jax_x2", 20001}, {"B", 65535}, {"unknown", 0}}};
+    struct ct_worker_env p = job_env;
+    struct ct_strlist env = {0};
     (void)state;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        argv[i + 1] = (char *)rows[i].in;
-    }
-    assert_int_equal(ct_worker_env_args(argv, 12, &args), 0);
-    assert_string_equal(args.list[0], "$local_rank"); /* the program's name is no argument */
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        assert_string_equal(args.list[i + 1], rows[i].out);
-    }
-    assert_null(args.list[sizeof(rows) / sizeof(rows[0]) + 1]);
-    ct_strlist_fini(&args);
-}
-
-/* More entries than the list's first size. */
-static void long_lists_stay_whole(void **state)
-{
-    char *argv[300] = {NULL};
-    struct ct_strlist args = {0};
-    (void)state;
-    for (size_t i = 0; i < 299; i++) {
-        argv[i] = (char *)(i % 2 == 0 ? "x" : "-${local_rank}-");
-    }
-    assert_int_equal(ct_worker_env_args(argv, 7, &args), 0);
-    for (size_t i = 0; i < 299; i++) {
-        assert_string_equal(args.list[i], i % 2 == 0 ? "x" : "-7-");
-    }
-    assert_null(args.list[299]);
-    ct_strlist_fini(&args);
+    assert_null(env_of(&p, base, "CTRUN_PORT_OLD", &env)); /* of a launcher above */
+    p.ports = &ports;
+    assert_string_equal(env_of(&p, base, "CTRUN_PORT_JAX_X2", &env), "20001");
+    assert_string_equal(env_of(&p, base, "CTRUN_PORT_B", &env), "65535");
+    assert_null(env_of(&p, base, "CTRUN_PORT_UNKNOWN", &env));
+    ct_strlist_fini(&env);
 }
 
 static int sweep_body(void *data)
 {
-    char *const argv[] = {(char *)"p", (char *)"$local_rank", NULL};
-    struct ct_strlist env = {0}, args = {0};
+    struct ct_strlist env = {0};
     int rc = ct_worker_env_make(&job_env, &no_gpus, 0, "/e", base, &env);
     (void)data;
-    rc = rc != 0 ? rc : ct_worker_env_args(argv, 0, &args);
     ct_strlist_fini(&env);
-    ct_strlist_fini(&args);
     return rc;
 }
 
@@ -306,8 +264,7 @@ int main(void)
         cmocka_unit_test(variables_of_libraries_are_set_unless_the_user_decided),
         cmocka_unit_test(workers_are_told_their_device),
         cmocka_unit_test(local_ranks_go_on_where_another_launcher_ends),
-        cmocka_unit_test(arguments_follow_string_template),
-        cmocka_unit_test(long_lists_stay_whole),
+        cmocka_unit_test(ports_have_variables),
         cmocka_unit_test(survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

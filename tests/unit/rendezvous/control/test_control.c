@@ -47,7 +47,7 @@ static struct ct_msg *filled(enum ct_msg_type type)
                  600000,
                  2500,
                  {.max_no_progress = 3, .window_restarts = 10, .window_ms = 5000}},
-        .world = {1, 2, 8, 16, 4, 12, 2, true, "10.0.0.1", 29500, "10.0.0.7"},
+        .world = {1, 2, 8, 16, 4, 12, 2, true, "10.0.0.1", 29500, "10.0.0.7", "jax=20001"},
         .port = 29501,
         .text = "some \"words\"",
         .exit_code = 121,
@@ -104,8 +104,11 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
                                         : 0);
     assert_int_equal(b->clock_ms, type == CT_MSG_FAILED || type == CT_MSG_BEAT ? 123456789 : 0);
     assert_memory_equal(&b->join, type == CT_MSG_JOIN ? &a->join : &none.join, sizeof(b->join));
-    assert_memory_equal(&b->world, type == CT_MSG_WORLD ? &a->world : &none.world,
-                        sizeof(b->world));
+    struct ct_msg_world world = type == CT_MSG_WORLD ? a->world : none.world;
+    if (type == CT_MSG_SERVING) {
+        memcpy(world.ports, a->world.ports, sizeof(world.ports));
+    }
+    assert_memory_equal(&b->world, &world, sizeof(world));
     assert_int_equal(b->port, type == CT_MSG_SERVING ? 29501 : 0);
     bool has_text = type == CT_MSG_REFUSED || type == CT_MSG_WAITING || type == CT_MSG_STOP ||
                     type == CT_MSG_PREEMPT || type == CT_MSG_LEAVE || type == CT_MSG_SERVING ||

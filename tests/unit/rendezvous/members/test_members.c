@@ -52,6 +52,20 @@ static void test_address_of_the_one_who_serves(void **state)
     end(&s);
 }
 
+static void test_every_world_has_the_ports_that_rank_0_has_reserved(void **state)
+{
+    static struct ct_msg msg = {.type = CT_MSG_SERVING, .port = 1, .world.ports = "a=20001 b=7"};
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 1);
+    join(&s, 1);
+    join(&s, 2);
+    say_msg(&s, 1, &msg);
+    assert_string_equal(s.nodes[1].last_world.ports, "");
+    assert_string_equal(s.nodes[2].last_world.ports, "a=20001 b=7");
+    end(&s);
+}
+
 static void test_every_world_tells_how_others_reach_the_store(void **state)
 {
     struct scene s;
@@ -470,6 +484,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rank_0_begins_and_the_others_follow_its_store),
+        cmocka_unit_test(test_every_world_has_the_ports_that_rank_0_has_reserved),
         cmocka_unit_test(test_every_world_tells_how_others_reach_the_store),
         cmocka_unit_test(test_address_of_the_one_who_serves),
         cmocka_unit_test(test_ranks_by_wish),

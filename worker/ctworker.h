@@ -65,10 +65,12 @@ struct ctw_job;
 
 struct ctw_job_options {
     int64_t timeout_ms; /* for connecting and for each store call; 0 = 300 s (PyTorch's default) */
+    bool lazy; /* connect with the first call that needs the store; a program that only reports its
+                  progress then has no connection */
 };
 
 /* Reads the environment and connects to the store, unless this is a job of one process without a
- * launcher. options may be NULL. Gives *out. */
+ * launcher or is told to wait. options may be NULL. Gives *out. */
 CTW_API CT_MUST_CHECK int ctw_job_open(const struct ctw_job_options *options, struct ctw_job **out,
                                        struct ct_err *err);
 CTW_API void ctw_job_free(struct ctw_job *job); /* NULL is allowed */

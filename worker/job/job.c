@@ -36,6 +36,12 @@ int job_connect(struct ctw_job *job, struct ct_err *err)
     return rc;
 }
 
+int job_need_store(struct ctw_job *job, struct ct_err *err)
+{
+    bool wanted = job->lazy && job->client == NULL && job->env.launched;
+    return wanted ? job_connect(job, err) : 0;
+}
+
 int ctw_job_open(const struct ctw_job_options *options, struct ctw_job **out, struct ct_err *err)
 {
     if (out == NULL) {
@@ -51,7 +57,8 @@ int ctw_job_open(const struct ctw_job_options *options, struct ctw_job **out, st
     }
     job->timeout_ms = timeout_ms > 0 ? timeout_ms : DEFAULT_TIMEOUT_MS;
     int rc = ctw_env_read(&job->env, err);
-    if (rc == 0 && job->env.launched) {
+    job->lazy = options != NULL && options->lazy;
+    if (rc == 0 && job->env.launched && !job->lazy) {
         rc = job_connect(job, err);
     }
     if (rc != 0) {
@@ -82,10 +89,14 @@ const struct ctw_env *ctw_job_env(const struct ctw_job *job)
 }
 
 /* Checks the arguments of a store call and gives *out, "ctworker/<run id>/<generation>/<key>". */
-static int full_key(const struct ctw_job *job, const char *key, char **out, struct ct_err *err)
+static int full_key(struct ctw_job *job, const char *key, char **out, struct ct_err *err)
 {
     if (job == NULL || key == NULL || key[0] == '\0') {
         return ct_err_set(err, CT_EINVAL, "a store call needs a job and a key");
+    }
+    int rc = job_need_store(job, err);
+    if (rc != 0) {
+        return rc;
     }
     if (job->client == NULL) {
         return ct_err_set(err, CT_EUNSUPPORTED, "there is no store: not started by a launcher");

@@ -16,6 +16,7 @@ struct ctw_job {
     struct ctw_env env;
     struct ct_client *client; /* NULL: a job of one process without a launcher */
     int64_t timeout_ms;
+    bool lazy; /* connect when the store is needed */
     struct progress_page progress;
     struct order_reader handover;
     struct ctw_crew *crew; /* this rank's crew, borrowed; NULL if it has none */
@@ -24,6 +25,9 @@ struct ctw_job {
 
 /* Connects to the store that job->env names. */
 CT_MUST_CHECK int job_connect(struct ctw_job *job, struct ct_err *err);
+
+/* Connects a job that was opened without a connection; does nothing if it has one. */
+CT_MUST_CHECK int job_need_store(struct ctw_job *job, struct ct_err *err);
 
 /* As ctw_job_get() with its own timeout; appends to `out`. */
 CT_MUST_CHECK int ctw_job_get_within(struct ctw_job *job, const char *key, int64_t timeout_ms,

@@ -55,6 +55,10 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
         (use->order != CTW_ORDER_RANK && use->order != CTW_ORDER_TREE)) {
         return ct_err_set(err, CT_EINVAL, "ctw_comm_open: invalid argument");
     }
+    int rc = job->crew == NULL ? job_need_store(job, err) : 0;
+    if (rc != 0) {
+        return rc;
+    }
     bool several = job->env.local_world_size < job->env.world_size;
     struct comm_origin origin = {
         .job = job,
@@ -77,7 +81,7 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
     setup.device = use->device;
     setup.stream = use->stream;
     struct ctw_comm *comm;
-    int rc = check_order(use, setup.size, err);
+    rc = check_order(use, setup.size, err);
     if (rc != 0) {
         /* the failure is wrapped below */
     } else if (job->crew != NULL) {

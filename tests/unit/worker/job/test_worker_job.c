@@ -125,6 +125,36 @@ static void a_generation_begins_without_keys(void **state)
     ranks_run(1, use_keys, NULL);
 }
 
+static void open_lazily(int rank, void *data)
+{
+    struct ctw_job *job = NULL;
+    struct ctw_comm *comm = NULL;
+    const struct ctw_job_options options = {.timeout_ms = CONNECT_MS, .lazy = true};
+    void *value;
+    size_t len;
+    (void)data;
+    CHECK(ctw_job_open(&options, &job, NULL) == 0);
+    CHECK(job->client == NULL && ctw_job_env(job)->rank == rank);
+    ctw_progress(job, CTW_PHASE_COMPUTE, 1);
+    CHECK(job->client == NULL);
+    if (rank == 0) {
+        CHECK(ctw_job_set(job, "key", "x", 1, NULL) == 0);
+        CHECK(ctw_job_get(job, "key", &value, &len, NULL) == 0 && memcmp(value, "x", 2) == 0);
+        CHECK(job->client != NULL);
+        free(value);
+    }
+    CHECK(ctw_comm_open(job, NULL, &comm, NULL) == 0); /* rank 1 connects only now */
+    CHECK(ctw_comm_barrier(comm, NULL) == 0);
+    ctw_comm_free(comm);
+    ctw_job_free(job);
+}
+
+static void a_lazy_job_connects_when_it_needs_the_store(void **state)
+{
+    (void)state;
+    ranks_run(2, open_lazily, NULL);
+}
+
 /* ---- the next generation --------------------------------------------------------------------- */
 
 static struct ctw_job *open_staying(void)
@@ -302,6 +332,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         RANKS_TEST(a_generation_begins_without_keys),
+        RANKS_TEST(a_lazy_job_connects_when_it_needs_the_store),
         DESK_TEST(orders_of_another_version_or_beyond_the_file_are_not_read),
         DESK_TEST(a_contract_without_an_end_is_refused),
         DESK_TEST(a_process_goes_on_in_the_next_generation),

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`import ctworker`: what it reports is seen, what it reads is right, what it adds is the sum."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import urllib.request
+
+import testlib
+from testlib import DEADLINE, python_package, wait_until
+
+PROGRESS = """
+import os, sys, time, ctworker
+job = ctworker.job()
+told = dict(loss=0.25 + job.rank, samples_per_s=1000.0, total=40)
+
+def wait():
+    print("store", job.master_port, flush=True)
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+
+if job.rank == 0:
+    ctworker.progress(7, phase=ctworker.Phase.DATA, **told)
+    wait()
+else:
+    ctworker.progress(7, **told)
+    with ctworker.phase(ctworker.Phase.DATA):
+        with ctworker.phase(ctworker.Phase.CHECKPOINT):
+            pass
+        wait()
+"""
+
+STORE = """
+import ctworker
+with ctworker.Job() as job:
+    assert (job.world_size, job.local_world_size, job.node_count) == (2, 2, 1)
+    assert job.launched and job.master_addr == "127.0.0.1" and job.generation == 0
+    if job.rank == 0:
+        job.set("key", b"a\\0b")
+    assert job.get("key") == b"a\\0b"
+    assert job.add("sum", 2 + job.rank) in (2, 3, 5)
+    job.set(f"done-{job.rank}", b"")
+    job.get("done-0"), job.get("done-1")
+    assert job.add("sum", 0) == 5
+    try:
+        job.set("", b"")
+        raise AssertionError
+    except ctworker.Error as error:
+        assert error.code == -2, error
+try:
+    job.set("key", b"")
+    raise AssertionError
+except ValueError:
+    pass
+print("all well")
+"""
+
+COLLECTIVES = """
+import numpy, ctworker
+with ctworker.Job() as job:
+    comm = ctworker.Communicator(job, timeout=60)
+    a = numpy.arange(1000, dtype=numpy.float32).reshape(10, 100) * (job.rank + 1)
+    total = comm.all_reduce(a)
+    assert (total == numpy.arange(1000).reshape(10, 100) * 6).all()
+    assert comm.all_reduce(a, out=a) is a and (a == total).all()
+    for bad in (a.T, a.astype(numpy.float64)):
+        try:
+            comm.all_reduce(bad)
+            raise AssertionError
+        except (TypeError, ValueError):
+            pass
+    b = numpy.full(3, job.rank, dtype=numpy.int64)
+    comm.broadcast(b, root=2)
+    assert (b == 2).all()
+    comm.barrier()
+    job.set(f"passed-{job.rank}", b"")
+    if job.rank == 1:
+        job.get("passed-0"), job.get("passed-2")  # else they might still be in that barrier
+        comm.close()
+        raise SystemExit(0)
+    try:
+        comm.barrier()
+        raise AssertionError
+    except ctworker.PeerError as error:
+        print("noticed:", error)
+"""
+
+SNAPSHOT = """
+import ctworker, sys
+job = ctworker.job()
+with job.snapshot() as kept:
+    if job.generation == 0:
+        kept.write(b"step 7")
+        sys.exit(3)
+    print("kept", kept.read())
+"""
+
+PREEMPTED = """
+import signal, sys, time, ctworker
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+assert ctworker.preemption() is None
+print("up", flush=True)
+while (notice := ctworker.preemption()) is None:
+    time.sleep(0.01)
+print("notice", notice.signo, 0 < notice.seconds <= 20)
+"""
+
+
+class Worker(python_package.Case):
+    def test_progress_reaches_the_status(self):
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+        go = self.tmp / "go"
+        job = self.python_job(2, PROGRESS, arguments=[go])
+        port = int(job.wait_for("store ").split()[-1])
+
+        def rows():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=DEADLINE) as answer:
+                found = [w["progress"] for w in json.load(answer)["job"]["workers"] if w["progress"]]
+            return len(found) == 2 and all(p["phase"] == "data" for p in found) and found
+
+        workers = wait_until(rows, "both workers tell of their data")
+        self.assertEqual([w["step"] for w in workers], [7, 7])
+        self.assertEqual([float(w["loss"]) for w in workers], [0.25, 1.25])
+        self.assertEqual({float(w["samples_per_s"]) for w in workers}, {1000.0})
+        go.touch()
+        self.assertEqual(job.wait().code, 0)
+
+    def test_the_place_and_the_store(self):
+        result = self.python_job(2, STORE).wait()
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(result.out.count("all well"), 2, result)
+
+    def test_sums_of_arrays(self):
+        result = self.python_job(3, COLLECTIVES, python=python_package.python_with("numpy")).wait()
+        self.assertEqual(result.code, 0, result)
+        # Rank 1 has left; the others hear of it from rank 1, or from the one that heard it first.
+        self.assertEqual(len(re.findall(r"noticed: barrier: rank \d", result.out)), 2, result)
+
+    def test_the_snapshot_outlives_a_generation(self):
+        result = self.python_job(1, SNAPSHOT, "--max-restarts", "1").wait()
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("kept b'step 7'", result.out)
+
+    def test_a_permanent_error_is_not_met_again(self):
+        text = "import ctworker, sys\nctworker.report_error('no such data', permanent=True)\nsys.exit(9)"
+        result = self.python_job(1, text, "--max-restarts", "3").wait()
+        self.assertEqual(result.code, 9, result)
+        self.assertIn("no such data", result.err)
+        self.assertNotIn("generation 1", result.err)
+
+    def test_an_exception_of_a_recorded_function_is_the_reason(self):
+        text = "import ctworker\n@ctworker.record\ndef main():\n    raise KeyError('lr')\nmain()"
+        report = self.tmp / "report.json"
+        result = self.python_job(1, text, "--report", report).wait()
+        self.assertEqual(result.code, 1, result)
+        self.assertEqual(json.loads(report.read_text())["first_failure"]["message"], "KeyError: 'lr'")
+
+    def test_a_preemption_is_noticed(self):
+        job = self.python_job(1, PREEMPTED, "--shutdown-timeout", "20")
+        job.wait_for("up")
+        job.signal(signal.SIGTERM)
+        result = job.wait()
+        self.assertEqual(result.code, 123, result)
+        self.assertIn("notice 15 True", result.out)
+
+    def test_without_a_launcher_a_process_is_alone(self):
+        text = (
+            "import ctworker\nwith ctworker.Job() as job:\n"
+            "    assert (job.rank, job.world_size, job.launched) == (0, 1, False)\n"
+            "    assert job.snapshot() is None and ctworker.preemption() is None\n"
+            "    job.progress(1, loss=1.0)\n"
+            "    try:\n        job.get('x')\n    except ctworker.Error as error:\n        print(error)\n"
+        )
+        result = self.run_program(
+            python_package.python_with("ctypes"), self.script("alone.py", text), env=python_package.environment()
+        )
+        self.assertEqual((result.code, result.err), (0, ""), result)
+        self.assertIn("no store", result.out)
+
+    def test_structures_have_the_sizes_of_the_header(self):
+        if not (compiler := os.environ.get("CC")):
+            compiler = "cc"
+        source = self.script("sizes.c", "\n".join([
+            '#include "worker/ctworker.h"', "#include <stdio.h>", "int main(void) {",
+            'printf("%zu %zu %zu %zu %zu\\n", sizeof(struct ctw_env), sizeof(struct ct_err),',
+            "sizeof(struct ctw_job_options), sizeof(struct ctw_comm_options),",
+            "offsetof(struct ctw_env, device_index)); }"]))  # fmt: skip
+        built = self.run_program(compiler, "-I", testlib.SOURCE_ROOT, source, "-o", self.tmp / "sizes")
+        self.assertEqual(built.code, 0, built)
+        expected = self.run_program(self.tmp / "sizes").out
+        text = (
+            "import ctypes, ctworker._library as c\n"
+            "print(*map(ctypes.sizeof, (c.Env, c.Err, c.JobOptions, c.CommOptions)), c.Env.device_index.offset)\n"
+        )
+        found = self.run_program(
+            python_package.python_with("ctypes"), self.script("sizes.py", text), env=python_package.environment()
+        )
+        self.assertEqual(found.out, expected, found)
+
+    def test_types_are_complete(self):
+        mypy = [python_package.python_with("mypy"), "-m", "mypy", "--strict", "--cache-dir", self.tmp / "cache"]
+        result = self.run_program(*mypy, "ctworker", "ctrun", cwd=pathlib.Path(python_package.FOLDER))
+        self.assertEqual(result.code, 0, result)
+
+
+if __name__ == "__main__":
+    testlib.main()

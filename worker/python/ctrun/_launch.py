@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""launch(): a function and its arguments travel to the workers in a file, their results come back
+in files.
+
+A function that can be imported travels as its module and its name. Any other, such as one of
+__main__, of a notebook, or inside a function, travels by cloudpickle, if that is installed.
+"""
+
+import importlib
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, Union
+
+_T = TypeVar("_T")
+
+
+class LaunchError(RuntimeError):
+    """The job has failed. `exit_code` is that of ctrun(1), and `report` is what ctreport(5)
+    describes, if ctrun has written it. If a function has raised, `cause` is its exception, as far as
+    it could be sent here."""
+
+    def __init__(self, text: str, exit_code: int, report: Optional[Dict[str, Any]], cause: Optional[BaseException]):
+        super().__init__(text)
+        self.exit_code = exit_code
+        self.report = report
+        self.cause = cause
+
+
+def program() -> str:
+    """The path of the program ctrun: that of this package's environment, else that of PATH."""
+    beside = pathlib.Path(sysconfig.get_path("scripts")) / "ctrun"
+    found = os.environ.get("CTRUN_PROGRAM") or (str(beside) if beside.exists() else shutil.which("ctrun"))
+    if found is None:
+        raise FileNotFoundError("the program ctrun is neither beside Python nor in PATH")
+    return found
+
+
+def _importable(function: Callable[..., object]) -> bool:
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if not module or module == "__main__":
+        return False
+    try:
+        found: object = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        return False
+    return found is function
+
+
+def _pack(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
+    if _importable(function):
+        try:
+            return pickle.dumps((function, tuple(args), dict(kwargs)))
+        except Exception as error:
+            raise TypeError(f"the arguments cannot be sent to the workers: {error}") from error
+    try:
+        cloudpickle: Any = importlib.import_module("cloudpickle")
+    except ImportError:
+        raise TypeError(
+            f"{getattr(function, '__qualname__', function)!r} cannot be imported by the workers, because it is "
+            f"not at the top level of a module: move it into one, or install cloudpickle"
+        ) from None
+    packed: bytes = cloudpickle.dumps((function, tuple(args), dict(kwargs)))
+    return packed
+
+
+def _read(path: pathlib.Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            return pickle.load(file)
+    except (OSError, EOFError):
+        return None
+    except Exception as error:  # what a worker has returned may need a module that is not here
+        return ("unreadable", error)
+
+
+def launch(
+    function: Callable[..., _T],
+    args: Sequence[object] = (),
+    kwargs: Optional[Mapping[str, object]] = None,
+    *,
+    nproc: Union[int, str] = 1,
+    hosts: Optional[Sequence[str]] = None,
+    folder: Union[None, str, "os.PathLike[str]"] = None,
+    max_restarts: int = 0,
+    options: Sequence[str] = (),
+    env: Optional[Mapping[str, str]] = None,
+    timeout: Optional[float] = None,
+) -> List[_T]:
+    """Calls `function(*args, **kwargs)` on every rank of a new job, and returns what the calls return,
+    by rank.
+
+    nproc: ranks of each machine, as --nproc-per-node.
+    hosts: machines, as --hosts has them ("a", "b:2"). This Python, with this package, must be at the
+        same place on each.
+    folder: where the files of function and results are put for the time of the call. With `hosts`
+        all machines must see it at the same path, and only this user may write there, because a
+        worker runs what it finds.
+    max_restarts: as --max-restarts.
+    options: more options of ctrun(1).
+    env: variables of ctrun and so of the workers, besides those of this process.
+    timeout: after so many seconds the job is ended and subprocess.TimeoutExpired is raised.
+
+    What the workers print is shown. Raises LaunchError if the job fails; its text is the first
+    failure as ctrun tells it."""
+    if hosts is not None and folder is None:
+        raise ValueError("with `hosts`, `folder` must name a folder that all machines share")
+    packed = _pack(function, args, kwargs or {})
+    with tempfile.TemporaryDirectory(prefix="ctrun-launch-", dir=folder) as inner:
+        place = pathlib.Path(inner).absolute()
+        # The workers import what this process can; they must know where before they unpack the rest.
+        path = [p or os.getcwd() for p in sys.path]
+        (place / "job").write_bytes(pickle.dumps(path) + packed)
+        command = [program(), "--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts)]
+        if hosts is not None:
+            command += ["--hosts", ",".join(hosts)]
+        command += ["--report", str(place / "report.json"), *options, "--no-python"]
+        command += ["--", sys.executable, "-u", "-m", "ctrun._worker", str(place)]
+        with subprocess.Popen(command, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL) as process:
+            try:
+                code = process.wait(timeout)
+            except BaseException:
+                process.terminate()  # ctrun ends its workers, and kills those that do not end
+                process.wait()
+                raise
+        return _collect(place, code)
+
+
+def _collect(place: pathlib.Path, code: int) -> List[Any]:
+    try:
+        report = json.loads((place / "report.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        report = None
+    if code != 0:
+        raise _failure(place, code, report)
+    world = int((place / "world").read_text(encoding="ascii"))
+    results = []
+    for rank in range(world):
+        outcome = _read(place / f"result-{rank}")
+        if outcome is None or outcome[0] != "returned":
+            why = "is not here" if outcome is None else f"cannot be read: {outcome[1]}"
+            raise LaunchError(f"the job has succeeded, but the result of rank {rank} {why}", code, report, None)
+        results.append(outcome[1])
+    return results
+
+
+def _failure(place: pathlib.Path, code: int, report: Optional[Dict[str, Any]]) -> LaunchError:
+    first = (report or {}).get("first_failure") or {}
+    outcome = _read(place / f"result-{first.get('rank')}") if first else None
+    cause = outcome[1] if outcome is not None and outcome[0] == "raised" else None
+    text = f"ctrun ended with exit code {code}"
+    if first:
+        where = f"rank {first['rank']}" if first.get("rank", -1) >= 0 else "a machine"
+        text = f"{where} failed on {first.get('host') or 'this machine'}: {first.get('what') or text}"
+        for part in (first.get("message"), first.get("traceback"), first.get("tail")):
+            if part and part not in text:
+                text += "\n" + part.rstrip("\n")
+    elif report and report.get("why"):
+        text = f"{report['why']} (exit code {code})"
+    error = LaunchError(text, code, report, cause)
+    error.__cause__ = cause
+    return error
+
+
+__all__ = ["LaunchError", "launch", "program"]

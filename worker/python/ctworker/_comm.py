@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives of all ranks on the CPU: shared memory inside a machine, TCP between machines."""
+
+import ctypes
+import types
+from typing import TYPE_CHECKING, Any, Optional, Type
+
+from . import _library as c
+from ._job import Job, check, job as current_job
+
+if TYPE_CHECKING:
+    import numpy
+    import numpy.typing
+
+    Floats = numpy.typing.NDArray[numpy.float32]
+    Array = numpy.typing.NDArray[Any]
+
+
+def _pointer(array: "Array", writable: bool) -> int:
+    if not array.flags.c_contiguous:
+        raise ValueError("the array is not contiguous; numpy.ascontiguousarray() makes a copy that is")
+    if writable and not array.flags.writeable:
+        raise ValueError("the array cannot be written")
+    return array.ctypes.data
+
+
+class Communicator:
+    """All ranks of the job. Opening and every call are collective: all ranks make the same calls in
+    the same order. Any failure ends the communicator. One thread at a time may use it."""
+
+    def __init__(self, job: Optional[Job] = None, *, timeout: float = 600.0):
+        """`timeout` in seconds limits the wait in one call."""
+        self._job = job if job is not None else current_job()
+        self._handle = ctypes.c_void_p()
+        err = c.Err()
+        options = c.CommOptions(timeout_ms=max(1, round(timeout * 1000)))
+        code = c.library.ctw_comm_open(
+            self._job.handle, ctypes.byref(options), ctypes.byref(self._handle), ctypes.byref(err)
+        )
+        check(code, err)
+        self._job.communicators.add(self)
+
+    @property
+    def _open(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the communicator is closed")
+        return self._handle
+
+    @property
+    def rank(self) -> int:
+        return self._job.rank
+
+    @property
+    def size(self) -> int:
+        return self._job.world_size
+
+    def all_reduce(self, array: "Floats", out: "Optional[Floats]" = None) -> "Floats":
+        """Returns the sum over all ranks, with the same bits on each: in `out`, which may be `array`
+        itself, or in a new array. Both must be contiguous float32 arrays of one shape."""
+        import numpy  # pylint: disable=import-outside-toplevel
+
+        if array.dtype != numpy.float32:
+            raise TypeError(f"all_reduce adds float32, not {array.dtype}")
+        result = numpy.empty_like(array) if out is None else out
+        if result.dtype != array.dtype or result.shape != array.shape:
+            raise ValueError("`out` must have the type and the shape of `array`")
+        err = c.Err()
+        code = c.library.ctw_comm_all_reduce(
+            self._open, _pointer(array, False), _pointer(result, True), array.size, ctypes.byref(err)
+        )
+        check(code, err)
+        return result
+
+    def broadcast(self, array: "Array", root: int = 0) -> None:
+        """Copies the bytes of rank `root`'s array into those of the others, which have its size."""
+        err = c.Err()
+        code = c.library.ctw_comm_broadcast(
+            self._open, _pointer(array, self.rank != root), array.nbytes, root, ctypes.byref(err)
+        )
+        check(code, err)
+
+    def barrier(self) -> None:
+        err = c.Err()
+        check(c.library.ctw_comm_barrier(self._open, ctypes.byref(err)), err)
+
+    def abort(self) -> None:
+        """Ends the communicator for every rank: their calls raise PeerError at once."""
+        c.library.ctw_comm_abort(self._open)
+
+    def close(self) -> None:
+        """Waits for nobody. Repeated calls are allowed."""
+        c.library.ctw_comm_free(self._handle)
+        self._handle = ctypes.c_void_p()
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[types.TracebackType],
+    ) -> None:
+        self.close()

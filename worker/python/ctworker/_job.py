@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The job of this process: who it is, the store, progress, errors, preemption, snapshot."""
+
+import contextlib
+import ctypes
+import enum
+import functools
+import json
+import math
+import os
+import pathlib
+import time
+import traceback
+import types
+import weakref
+from typing import BinaryIO, Callable, Iterator, NamedTuple, Optional, Protocol, Type, TypeVar, Union
+
+from . import _library as c
+
+
+class Error(RuntimeError):
+    """A call of libctworker has failed. `code` is a negative number of ctworker(3)."""
+
+    def __init__(self, code: int, text: str):
+        super().__init__(text)
+        self.code = code
+
+
+class PeerError(Error):
+    """A rank has died, has failed or has ended the communicator."""
+
+
+class TimeoutError(Error):  # pylint: disable=redefined-builtin
+    """A deadline has passed."""
+
+
+_KINDS = {-4: TimeoutError, -13: PeerError}
+
+
+def check(code: int, err: c.Err) -> None:
+    if code < 0:
+        raise _KINDS.get(code, Error)(code, err.text.decode(errors="replace") or f"error {code}")
+
+
+class Phase(enum.IntEnum):
+    """What a worker is doing. ctrun looks for the rank that hangs among those that are not waiting in
+    COLLECTIVE."""
+
+    STARTING = 0
+    DATA = 1
+    COMPUTE = 2
+    COLLECTIVE = 3
+    CHECKPOINT = 4
+    DONE = 5
+
+
+class Preemption(NamedTuple):
+    """The job is asked to end."""
+
+    signo: int
+    deadline: Optional[float]  # Unix time at which workers are killed; None = never
+
+    @property
+    def seconds(self) -> float:
+        """From now until workers are killed."""
+        return math.inf if self.deadline is None else max(0.0, self.deadline - time.time())
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class Job:
+    """The place of this process in its job. One thread at a time may use it.
+
+    The environment is read at once. The store is connected with the first call that needs it."""
+
+    def __init__(self, timeout: float = 300.0):
+        """`timeout` in seconds limits connecting and each call of the store."""
+        self._handle = ctypes.c_void_p()
+        err = c.Err()
+        options = c.JobOptions(max(1, round(timeout * 1000)), True)
+        check(c.library.ctw_job_open(ctypes.byref(options), ctypes.byref(self._handle), ctypes.byref(err)), err)
+        env = c.library.ctw_job_env(self._handle).contents
+        self.rank: int = env.rank
+        self.world_size: int = env.world_size
+        self.local_rank: int = env.local_rank
+        self.local_world_size: int = env.local_world_size
+        self.node_rank: int = env.node_rank
+        self.node_count: int = env.node_count
+        #: 0 at first, one more with each restart
+        self.generation: int = env.generation
+        self.master_addr: str = env.master_addr.decode()
+        self.master_port: int = env.master_port
+        self.run_id: str = env.run_id.decode(errors="replace")
+        #: the index of this worker's GPU among those that it sees
+        self.device_index: int = env.device_index
+        #: False if no launcher has started this process; it is then alone
+        self.launched: bool = env.launched
+        self._snapshot = os.fsdecode(env.snapshot)
+        self._phase = Phase.COMPUTE
+        self._step = 0
+        # They use the job's memory, so they must end before it does.
+        self.communicators: "weakref.WeakSet[Closable]" = weakref.WeakSet()
+
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        if not self._handle:
+            raise ValueError("the job is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Closes the job's communicators, too. Repeated calls are allowed."""
+        for communicator in list(self.communicators):
+            communicator.close()
+        c.library.ctw_job_free(self._handle)
+        self._handle = ctypes.c_void_p()
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        value: Optional[BaseException],
+        trace: Optional[types.TracebackType],
+    ) -> None:
+        self.close()
+
+    # ---- progress
+
+    def progress(
+        self,
+        step: int,
+        *,
+        loss: Optional[float] = None,
+        samples_per_s: Optional[float] = None,
+        total: Optional[int] = None,
+        phase: Phase = Phase.COMPUTE,
+    ) -> None:
+        """Says that step `step` (0 or more) is being computed. `loss` and `samples_per_s` are shown
+        by ctrun-stat and by the live page, and `total`, the last step, lets ctrun tell the time left.
+        Costs about a microsecond; does nothing without a launcher."""
+        if step < 0:
+            raise ValueError(f"step {step} is negative")
+        self._step, self._phase = step, phase
+        if loss is not None or samples_per_s is not None:
+            c.library.ctw_progress_metrics(
+                self.handle,
+                math.nan if loss is None else float(loss),
+                math.nan if samples_per_s is None else float(samples_per_s),
+            )
+        if total is not None:
+            c.library.ctw_progress_total(self.handle, total)
+        c.library.ctw_progress(self.handle, phase, step)
+
+    @contextlib.contextmanager
+    def phase(self, phase: Phase) -> Iterator[None]:
+        """What this process does until the end of the block; afterwards it does what it did before."""
+        before = self._phase
+        self._phase = phase
+        c.library.ctw_progress(self.handle, phase, self._step)
+        try:
+            yield
+        finally:
+            self._phase = before
+            c.library.ctw_progress(self.handle, before, self._step)
+
+    # ---- the store
+
+    def set(self, key: str, value: bytes) -> None:
+        """Keys of an older generation are never seen."""
+        err = c.Err()
+        check(c.library.ctw_job_set(self.handle, key.encode(), value, len(value), ctypes.byref(err)), err)
+
+    def get(self, key: str) -> bytes:
+        """Waits for the key."""
+        err, value, size = c.Err(), ctypes.c_void_p(), ctypes.c_size_t()
+        code = c.library.ctw_job_get(
+            self.handle, key.encode(), ctypes.byref(value), ctypes.byref(size), ctypes.byref(err)
+        )
+        check(code, err)
+        try:
+            return ctypes.string_at(value, size.value)
+        finally:
+            c.libc.free(value)
+
+    def add(self, key: str, delta: int) -> int:
+        """Adds to the number that the key has, 0 if it is new, and returns the sum."""
+        err, total = c.Err(), ctypes.c_int64()
+        check(c.library.ctw_job_add(self.handle, key.encode(), delta, ctypes.byref(total), ctypes.byref(err)), err)
+        return total.value
+
+    # ---- the end, and what stays
+
+    def report_error(self, reason: Union[str, BaseException], *, permanent: bool = False) -> None:
+        """Tells the launcher why this process is about to fail. `permanent` says that a restart would
+        meet the same error, so ctrun does not restart the job."""
+        report_error(reason, permanent=permanent, job=self)
+
+    def preemption(self) -> Optional[Preemption]:
+        """Returns what is known of the request to end the job, or None. Costs one system call."""
+        return preemption()
+
+    def snapshot(self) -> Optional[BinaryIO]:
+        """Opens the file in memory that outlives this process until the job ends, for reading and
+        writing at any place. It is shared by the workers of this machine and empty at first. None if
+        the job cannot restart."""
+        return open(self._snapshot, "r+b") if self._snapshot else None  # pylint: disable=consider-using-with
+
+
+def preemption() -> Optional[Preemption]:
+    """As Job.preemption(), without a job."""
+    path = os.environ.get("CTRUN_PREEMPT_FILE", "")
+    try:
+        notice = json.loads(pathlib.Path(path).read_bytes()) if path else None
+    except (OSError, ValueError):
+        return None
+    if not isinstance(notice, dict):
+        return None
+    deadline = notice.get("deadline")
+    return Preemption(int(notice.get("signo", 0)), float(deadline) if deadline else None)
+
+
+def report_error(
+    reason: Union[str, BaseException], *, permanent: bool = False, job: Optional[Job] = None
+) -> None:
+    """As Job.report_error(), also while there is no job. Never raises: another error is under way."""
+    if isinstance(reason, BaseException):
+        # The traceback goes to standard error as ever, whose last lines ctrun quotes.
+        text = "".join(traceback.format_exception_only(type(reason), reason)).rstrip("\n")
+    else:
+        text = reason
+    name = "ctw_job_report_permanent_error" if permanent else "ctw_job_report_error"
+    handle = job.handle if job is not None else None
+    getattr(c.library, name)(handle, text.encode(errors="replace").replace(b"\0", b"?"), None)
+
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+
+def record(function: _F) -> _F:
+    """Decorates a main function: an exception that leaves it is reported to the launcher, which
+    shows it as the reason of the failure."""
+
+    @functools.wraps(function)
+    def wrapper(*args: object, **kwargs: object) -> object:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            report_error(error)
+            raise
+
+    return wrapper  # type: ignore[return-value]
+
+
+_current: Optional[Job] = None
+
+
+def job() -> Job:
+    """The job of this process, which is opened with the first call."""
+    global _current  # pylint: disable=global-statement
+    if _current is None:
+        _current = Job()
+    return _current
+
+
+def progress(
+    step: int,
+    *,
+    loss: Optional[float] = None,
+    samples_per_s: Optional[float] = None,
+    total: Optional[int] = None,
+    phase: Phase = Phase.COMPUTE,
+) -> None:
+    """As Job.progress(), for the job of this process."""
+    job().progress(step, loss=loss, samples_per_s=samples_per_s, total=total, phase=phase)
+
+
+def phase(what: Phase) -> "contextlib.AbstractContextManager[None]":
+    """As Job.phase(), for the job of this process."""
+    return job().phase(what)

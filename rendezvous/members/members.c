@@ -366,17 +366,20 @@ static int64_t silence_due(const struct ct_members *m)
 }
 
 /* Gives a silent member more time, up to twice the heartbeat timeout, if its machine still sends
- * acknowledgements. Then its messages may only be delayed. Returns false if the machine is silent,
- * too, or the time is over. */
+ * acknowledgements. Then its messages may only be delayed. A member of this process always gets it.
+ * Returns false if the machine is silent, too, or the time is over. */
 static bool excuse(struct ct_members *m, struct ct_member *member, int64_t now_ns)
 {
     int64_t budget_ns = m->job.heartbeat_ms * CT_NS_PER_MS;
     int64_t quiet_ns =
         m->options.quiet_ns != NULL ? m->options.quiet_ns(m->options.data, member) : NEVER;
-    if (quiet_ns >= budget_ns || now_ns - member->heard_ns >= 2 * budget_ns) {
+    int64_t latest_ns = member->heard_ns + budget_ns;
+    if (quiet_ns < 0) {
+        quiet_ns = 0;
+        latest_ns = now_ns;
+    } else if (quiet_ns >= budget_ns || now_ns - member->heard_ns >= 2 * budget_ns) {
         return false;
     }
-    int64_t latest_ns = member->heard_ns + budget_ns;
     member->alive_ns = now_ns - quiet_ns < latest_ns ? now_ns - quiet_ns : latest_ns;
     ct_list_remove(&member->silence);
     struct ct_list *before = m->silence.prev;

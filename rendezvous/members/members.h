@@ -48,7 +48,8 @@
  * arrives before its cause does not get the blame.
  *
  * Silence: a member that sends nothing for heartbeat_ms is lost. If its machine still sends
- * acknowledgements, it has twice that time, because a bad network may delay messages for seconds.
+ * acknowledgements, it has twice that time, because a bad network may delay messages for seconds. A
+ * member of this process is never silent: when it gets no CPU, the core gets none either.
  *
  * Cost: each event sends O(1) messages to each member concerned and takes O(members) time at most;
  * beats and joins take O(1) or O(log members).
@@ -90,7 +91,8 @@ struct ct_members_options {
     /* Sends to a member; must not call back into the core. `msg` is borrowed. A message to all
      * members is passed many times in a row. */
     void (*send)(void *data, struct ct_member *member, const struct ct_msg *msg);
-    /* How long ago the member's machine sent anything, even an ACK; NULL = not known. */
+    /* How long ago the member's machine sent anything, even an ACK; -1 = the member is of this
+     * process; NULL = not known. */
     int64_t (*quiet_ns)(void *data, const struct ct_member *member);
     /* Ends the connection when all was sent; must not call back into the core. */
     void (*drop)(void *data, struct ct_member *member);

@@ -61,7 +61,7 @@ struct conn {
     struct ct_member *member; /* NULL = it is not a member, or no longer */
     struct sockaddr_storage peer, local;
     struct ct_proof proof;
-    bool trusted;
+    bool trusted;   /* the other end is in this process */
     bool admitted;  /* on_admit was called for it */
     bool counted;   /* the quota counts it */
     bool queries;   /* its agent understands CT_MSG_QUERY */
@@ -290,7 +290,7 @@ static int64_t quiet_ns(void *data, const struct ct_member *member)
 {
     const struct conn *conn = ct_member_conn(member);
     (void)data;
-    return ct_channel_quiet_ns(&conn->channel);
+    return conn->trusted ? -1 : ct_channel_quiet_ns(&conn->channel);
 }
 
 static void drop(void *data, struct ct_member *member)

@@ -68,8 +68,8 @@ static int64_t on_quiet(void *data, const struct ct_member *member)
 {
     const struct scene *s = data;
     const struct scene_node *node = ct_member_conn(member);
-    if (node->wire_ns == 0) {
-        return INT64_MAX;
+    if (node->wire_ns <= 0) {
+        return node->wire_ns < 0 ? -1 : INT64_MAX;
     }
     return s->now > node->wire_ns ? s->now - node->wire_ns : 0;
 }

@@ -26,7 +26,8 @@ struct scene_node {
     struct ct_history_round last_round; /* of the last STOP or OVER */
     struct ct_hang_vote last_still;
     char last_tail[64];
-    int64_t wire_ns; /* until when its machine answers; 0 = nobody knows */
+    /* Until when its machine answers; 0 = nobody knows, -1 = it is of our process. */
+    int64_t wire_ns;
 };
 
 struct scene {

@@ -55,6 +55,20 @@ static void test_machine_that_answers_has_twice_the_time(void **state)
     end(&s);
 }
 
+/* Once an agent without a CPU gave up its own node, and with it a job that was well. */
+static void test_a_member_of_this_process_is_never_silent(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 0, 0);
+    run(&s, 3);
+    s.nodes[2].wire_ns = -1;
+    pass_without(&s, 60 * S, 2);
+    HEARS(&s, 1, "");
+    HEARS(&s, 2, "");
+    end(&s);
+}
+
 /* One that gets more time does not get it for those who fell silent after it. */
 static void test_an_excuse_is_nobody_elses(void **state)
 {
@@ -234,6 +248,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_silent_node_is_lost_after_the_heartbeat_time),
         cmocka_unit_test(test_machine_that_answers_has_twice_the_time),
+        cmocka_unit_test(test_a_member_of_this_process_is_never_silent),
         cmocka_unit_test(test_an_excuse_is_nobody_elses),
         cmocka_unit_test(test_our_own_sleep_is_not_their_silence),
         cmocka_unit_test(test_preempted_in_order),

@@ -183,6 +183,12 @@ void ct_proc_free(struct ct_proc *proc)
     close(proc->child.pidfd);
 }
 
+void ct_proc_pass(struct ct_proc *proc, ct_proc_exit_fn on_exit, void *data)
+{
+    proc->on_exit = on_exit;
+    proc->data = data;
+}
+
 pid_t ct_proc_pid(const struct ct_proc *proc)
 {
     return proc->child.pid;

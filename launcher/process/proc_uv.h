@@ -64,6 +64,9 @@ CT_MUST_CHECK int ct_proc_start(struct ct_procs *procs, const struct ct_spawn_op
  * on_exit. NULL is allowed. May be called inside on_exit. */
 void ct_proc_free(struct ct_proc *proc);
 
+/* Gives the process another owner: from now on `on_exit` is called with `data`. */
+void ct_proc_pass(struct ct_proc *proc, ct_proc_exit_fn on_exit, void *data);
+
 pid_t ct_proc_pid(const struct ct_proc *proc);
 bool ct_proc_alive(const struct ct_proc *proc);
 

@@ -78,9 +78,22 @@ static bool child_set_stdio(const int stdio[3])
     return true;
 }
 
-static void child_close_others(void)
+static bool child_pass(int passed)
 {
-    if (close_range(3, ~0u, 0) == 0) {
+    return (passed == 3 ? fcntl(3, F_SETFD, 0) : dup2(passed, 3)) >= 0;
+}
+
+/* At idle priority the child runs only when nobody else wants the CPU or the disk. */
+static bool child_set_idle(bool cpu, bool io)
+{
+    const struct sched_param none = {0};
+    return (!cpu || sched_setscheduler(0, SCHED_IDLE, &none) == 0) &&
+           (!io || syscall(SYS_ioprio_set, CT_IOPRIO_WHO_PROCESS, 0, CT_IOPRIO_IDLE) == 0);
+}
+
+static void child_close_others(int first)
+{
+    if (close_range((unsigned)first, ~0u, 0) == 0) {
         return;
     }
     struct rlimit limit;
@@ -88,7 +101,7 @@ static void child_close_others(void)
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < CLOSE_MAX) {
         end = (int)limit.rlim_cur;
     }
-    for (int fd = 3; fd < end; fd++) {
+    for (int fd = first; fd < end; fd++) {
         close(fd);
     }
 }
@@ -122,7 +135,13 @@ __attribute__((no_sanitize("address"))) static int child_main(void *data)
         sched_setaffinity(0, sizeof(cpus->bits), (const cpu_set_t *)cpus->bits) != 0) {
         return child_fail(job, "set the CPUs of");
     }
-    child_close_others();
+    if (options->passed > 0 && !child_pass(options->passed)) {
+        return child_fail(job, "pass a descriptor to");
+    }
+    if (!child_set_idle(options->idle_cpu, options->idle_io)) {
+        return child_fail(job, "set the idle priority of");
+    }
+    child_close_others(options->passed > 0 ? 4 : 3);
 
     sigset_t none;
     sigemptyset(&none);

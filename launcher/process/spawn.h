@@ -6,8 +6,9 @@
  *
  * The child: leads its own session and process group; is killed when the calling thread's process
  * dies (PR_SET_PDEATHSIG); has every signal disposition at its default and none blocked; has stdin,
- * stdout and stderr as asked and no other descriptor. It has no controlling terminal, so the
- * terminal's SIGINT reaches ctrun alone, yet it may read from a terminal that it inherits as stdin.
+ * stdout and stderr as asked and no other descriptor, unless one is to be passed. It has no
+ * controlling terminal, so the terminal's SIGINT reaches ctrun alone, yet it may read from a
+ * terminal that it inherits as stdin.
  */
 #ifndef CT_LAUNCHER_PROCESS_SPAWN_H
 #define CT_LAUNCHER_PROCESS_SPAWN_H
@@ -15,8 +16,13 @@
 #include "common/err.h"
 #include "launcher/binding/cpus.h"
 
+#include <stdbool.h>
 #include <sys/resource.h>
 #include <sys/types.h>
+
+/* ioprio_set(2) has no wrapper in libc, and its names are in no header before Linux 5.15. */
+#define CT_IOPRIO_WHO_PROCESS 1
+#define CT_IOPRIO_IDLE (3 << 13)
 
 /* Everything is borrowed for the call. */
 struct ct_spawn_options {
@@ -26,6 +32,8 @@ struct ct_spawn_options {
     int stdio[3];      /* descriptors that become 0, 1, 2; any may repeat; -1 = /dev/null */
     const struct ct_cpus *cpus;  /* that the child may run on; NULL = the caller's own */
     const struct rlimit *nofile; /* RLIMIT_NOFILE of the child; NULL = the caller's own */
+    int passed;                  /* one more descriptor, which becomes 3; 0 = none */
+    bool idle_cpu, idle_io;      /* SCHED_IDLE, and the idle class of I/O */
 };
 
 struct ct_child {

@@ -317,6 +317,52 @@ static void test_dies_with_its_parent(void **state)
     close(told[1]);
 }
 
+static void check_passed(int reader, int passed)
+{
+    char text[64] = "";
+    int status;
+    char *out = run_sh("echo from the child >&3; ls /proc/self/fd | wc -l",
+                       (struct ct_spawn_options){.passed = passed}, &status, NULL);
+    assert_int_equal(status, 0);
+    assert_string_equal(out, "5\n"); /* 0 to 3, and the folder */
+    assert_int_equal(read(reader, text, sizeof(text)), 15);
+    assert_memory_equal(text, "from the child\n", 15);
+    free(out);
+}
+
+static void test_one_more_descriptor_becomes_3(void **state)
+{
+    (void)state;
+    int ends[2];
+    int kept = fcntl(3, F_DUPFD_CLOEXEC, 50); /* -1 = it is free */
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    int reader = fcntl(ends[0], F_DUPFD_CLOEXEC, 50);
+    int writer = fcntl(ends[1], F_DUPFD_CLOEXEC, 50);
+    close(ends[0]);
+    close(ends[1]);
+    check_passed(reader, writer);
+    assert_int_equal(dup3(writer, 3, O_CLOEXEC), 3); /* it may have this number already */
+    check_passed(reader, 3);
+    close(3);
+    if (kept >= 0) {
+        assert_int_equal(dup2(kept, 3), 3);
+        close(kept);
+    }
+    close(reader);
+    close(writer);
+}
+
+static void test_idle_priority(void **state)
+{
+    (void)state;
+    int status;
+    char *out = run_sh("chrt -p $$; ionice -p $$",
+                       (struct ct_spawn_options){.idle_cpu = true, .idle_io = true}, &status, NULL);
+    assert_non_null(strstr(out, "SCHED_IDLE"));
+    assert_non_null(strstr(out, "idle\n"));
+    free(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,6 +377,8 @@ int main(void)
         cmocka_unit_test(test_a_step_that_fails_before_exec_is_named),
         cmocka_unit_test(test_a_cgroup_that_cannot_be_used_is_left_out),
         cmocka_unit_test(test_dies_with_its_parent),
+        cmocka_unit_test(test_one_more_descriptor_becomes_3),
+        cmocka_unit_test(test_idle_priority),
     };
     return cmocka_run_group_tests_name("spawn", tests, NULL, NULL);
 }

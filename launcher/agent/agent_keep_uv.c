@@ -31,6 +31,10 @@ static enum ct_proc_stay end(struct ct_agent_workers *workers, const struct ct_a
 enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool late)
 {
     struct ct_agent_run *run = data;
+    enum ct_proc_stay answer;
+    if (ct_agent_warm_may_stay(run, proc, &answer)) {
+        return answer;
+    }
     int rank = ct_agent_workers_rank_of(&run->workers, proc);
     struct ct_worker *worker = &run->workers.list[rank];
     bool decided;

@@ -24,6 +24,8 @@
 #include "launcher/report/trace.h"
 #include "launcher/setup/interface_uv.h"
 #include "launcher/util/signals_uv.h"
+#include "launcher/warm/spare.h"
+#include "launcher/warm/warm.h"
 #include "launcher/worker/error_file.h"
 #include "launcher/worker/port_reserve.h"
 #include "launcher/worker/progress_reader.h"
@@ -136,6 +138,19 @@ struct ct_agent_queries {
     } open[CT_AGENT_QUERIES_MAX];
 };
 
+/* Spare interpreters. */
+struct ct_agent_warm {
+    bool on;
+    struct ct_warm policy;
+    struct ct_list all;              /* struct ct_agent_spare, until their processes have ended */
+    uv_timer_t timer;                /* for on_look() */
+    char *folder;                    /* of ctrun's part in Python */
+    char *plan;                      /* what spares are told to import; NULL = not known */
+    bool said_off;                   /* the user was told that no spare is made any more */
+    int taken;                       /* workers of this generation that were spares */
+    struct ct_spare_message message; /* the one that came last */
+};
+
 /* What --trace records. Zeroed memory records nothing. */
 struct ct_agent_trace {
     struct ct_trace data;
@@ -165,6 +180,7 @@ struct ct_agent_run {
     struct ct_agent_queries queries;
     struct ct_live_line_timer live;
     struct ct_agent_report report;
+    struct ct_agent_warm warm;
     struct ct_agent_trace trace;
     struct ct_outcome outcome;
 };
@@ -291,6 +307,36 @@ bool ct_agent_keep_resume(struct ct_agent_workers *workers, const struct ct_log 
 
 /* To be called when all workers have started. Prints how many of them were kept. */
 void ct_agent_keep_report(struct ct_agent_run *run);
+
+/* ---- agent_warm_uv.c ------------------------------------------------------------------------- */
+
+/* Does nothing without --warm, or where it has no effect. CT_ENOMEM. */
+CT_MUST_CHECK int ct_agent_warm_open(struct ct_agent_run *run, struct ct_err *err);
+
+/* To be called when all workers of a generation have started, and when they are to stop. */
+void ct_agent_warm_run(struct ct_agent_run *run);
+void ct_agent_warm_stop(struct ct_agent_run *run);
+
+/* Answers for a process that is a spare, or is one no more; returns false for any other. */
+bool ct_agent_warm_may_stay(struct ct_agent_run *run, struct ct_proc *proc,
+                            enum ct_proc_stay *answer);
+
+/* Does any process of a spare live? */
+bool ct_agent_warm_any(const struct ct_agent_run *run);
+
+/* To be called when a generation begins: gives the spares the priority of workers, and ends those
+ * that do not answer. */
+void ct_agent_warm_begin(struct ct_agent_run *run);
+
+/* Makes a worker of the spare of this local rank; see struct ct_worker_options. */
+struct ct_proc *ct_agent_warm_take(void *data, int local_rank, char *const *argv, char *const *env,
+                                   const int stdio[3], ct_proc_exit_fn on_exit, void *owner);
+
+/* To be called when all workers have started. Prints how many of them were spares. */
+void ct_agent_warm_report(struct ct_agent_run *run);
+
+/* Ends what is left. Repeated calls are allowed. */
+void ct_agent_warm_close(struct ct_agent_run *run);
 
 /* ---- agent_signals_uv.c ---------------------------------------------------------------------- */
 

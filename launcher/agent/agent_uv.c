@@ -42,6 +42,7 @@ static void close_all(struct ct_agent_run *run)
     ct_agent_trace_close(&run->trace);
     ct_live_line_close(&run->live);
     ct_agent_queries_close(run);
+    ct_agent_warm_close(run);
     ct_procs_close(run->workers.procs, NULL, NULL);
     run->workers.procs = NULL;
     ct_agent_link_close(run);
@@ -78,6 +79,8 @@ static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *up
         ct_job_story_started(&run->report.story, ct_clock_now(NULL));
         ct_trace_job_end(&run->trace.data, CT_TRACE_SPAWN, NULL, ct_clock_now(NULL));
         ct_agent_keep_report(run);
+        ct_agent_warm_report(run);
+        ct_agent_warm_run(run);
     }
     if (update->finish && ct_agent_page_lingers(run)) {
         ct_server_page_sample(run->store.server); /* the workers leave the status with this node */
@@ -91,6 +94,7 @@ static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *up
         ct_agent_signals_notify(run);
     }
     if (update->stop_signal != 0) {
+        ct_agent_warm_stop(run);
         ct_agent_workers_stop(run, signal_for_workers(run, update->stop_signal), grace_ms(run));
     }
     if (update->kill) {
@@ -296,6 +300,10 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
     }
     ct_procs_set_stay_fn(run->workers.procs, ct_agent_keep_may_stay, run);
     rc = open_monitors(run, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_agent_warm_open(run, err);
     if (rc != 0) {
         return rc;
     }

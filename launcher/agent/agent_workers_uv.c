@@ -151,12 +151,15 @@ struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local
         .procs = run->workers.procs,
         .on_exit = on_proc_exit,
         .data = run,
+        .take_spare = ct_agent_warm_take,
+        .spares = run,
     };
     struct ct_agent_workers *workers = &run->workers;
     struct ct_worker *worker = &workers->list[local_rank];
     int rc = 0;
     workers->start_err = (struct ct_err){0};
     if (local_rank == 0) { /* the first of its generation */
+        ct_agent_warm_begin(run);
         rc = begin_generation(run);
         worker->report.rank = run->worker_env.first_rank;
         worker->report.end.kind = CT_END_NOT_STARTED;
@@ -201,7 +204,9 @@ static void on_drained(void *data)
                          ct_progress_reader_first_step_ns(progress, ct_clock_now(NULL)));
     ct_agent_trace_stopped(run);
     bool kept = clear_workers(&run->workers);
-    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED, .kept = kept});
+    bool spares = ct_agent_warm_any(run);
+    ct_agent_dispatch(run,
+                      (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED, .kept = kept || spares});
 }
 
 static void on_stopped(void *data, const struct ct_procs_stopped *result)

@@ -177,6 +177,13 @@ static bool passes_unchanged(const struct ct_worker_options *options, bool termi
     return job->resolved->workers == 1 || (shown == 1 && !terminal);
 }
 
+bool ct_worker_inherits_stdout(const struct ct_worker_options *options, int local_rank)
+{
+    struct route route = route_of(options->job, local_rank, CT_STREAMS_STDOUT);
+    return options->job->resolved->workers == 1 && route.shown && !route.to_file &&
+           passes_unchanged(options, ct_output_is_terminal(options->output, CT_OUTPUT_OUT));
+}
+
 /* Fills in where this generation's output goes. CT_ENOMEM. */
 static int describe_stream(const struct ct_worker_options *options, int local_rank,
                            enum ct_output_fd to, struct ct_output_stream_options *stream,
@@ -197,7 +204,7 @@ static int describe_stream(const struct ct_worker_options *options, int local_ra
     } else if (passes_unchanged(options, terminal)) {
         stream->mode = CT_LINES_RAW;
         /* A single worker has ctrun's stdout, perhaps a terminal. The report needs its stderr. */
-        stream->inherit = job->resolved->workers == 1 && is_out && !route.to_file;
+        stream->inherit = is_out && ct_worker_inherits_stdout(options, local_rank);
     } else {
         stream->mode = terminal ? CT_LINES_TERMINAL : CT_LINES_PLAIN;
         stream->fold = fold_of(options, terminal);
@@ -240,37 +247,62 @@ static char *error_file_of(const struct ct_worker_options *options, int local_ra
  * later generation. There is no place where the user has chosen one, and none in a folder of the
  * user's, which others may read, or whose file system may have no sockets: a program whose server
  * cannot listen fails. */
-static void choose_socket(struct ct_worker *worker, const struct ct_worker_options *options,
-                          int local_rank)
+static void choose_socket(const struct ct_worker_options *options, int local_rank,
+                          char socket[CT_PROBE_SOCKET_MAX])
 {
     const struct ct_job_spec *job = options->job;
+    socket[0] = '\0';
     if (!job->logdir->temporary || ct_environ_get(job->env, CT_SERVER_SOCKET_ENV) != NULL) {
         return;
     }
     char *path = ct_logdir_path(job->logdir, options->worker_env->generation, local_rank,
                                 "worker_server.sock");
-    if (path != NULL && strlen(path) < sizeof(worker->server_socket)) {
-        memcpy(worker->server_socket, path, strlen(path) + 1);
+    if (path != NULL && strlen(path) < CT_PROBE_SOCKET_MAX) {
+        memcpy(socket, path, strlen(path) + 1);
     }
     ct_free(path);
+}
+
+int ct_worker_describe(const struct ct_worker_options *options, int local_rank,
+                       char socket[CT_PROBE_SOCKET_MAX], struct ct_strlist *args,
+                       struct ct_strlist *vars, struct ct_err *err)
+{
+    const struct ct_job_spec *job = options->job;
+    struct ct_worker_env env = *options->worker_env;
+    ct_resolved_worker_env(job->resolved, &env);
+    choose_socket(options, local_rank, socket);
+    env.server_socket = socket;
+    env.dump_stack = job->options->hang_timeout_ns >= 0;
+    char *error_file = error_file_of(options, local_rank);
+    int rc = CT_ENOMEM;
+    if (error_file != NULL) {
+        rc = ct_worker_env_make(&env, &job->gpus, local_rank, error_file, job->env, vars);
+    }
+    ct_free(error_file);
+    if (rc != 0) {
+        return ct_err_set(err, rc, "worker %d: out of memory", local_rank);
+    }
+    rc = ct_arguments_expand(job->command->argv.list, &env, local_rank, args, err);
+    if (rc != 0) {
+        ct_err_wrap(err, "worker %d", local_rank);
+    }
+    return rc;
 }
 
 static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worker_options *options,
                  const int stdio[3], struct ct_err *err)
 {
     const struct ct_job_spec *job = options->job;
-    const struct ct_worker_env *env = options->worker_env;
     struct ct_strlist args = {0}, vars = {0};
-    char *error_file = error_file_of(options, local_rank);
-    int rc;
-    if (error_file == NULL ||
-        ct_worker_env_make(env, &job->gpus, local_rank, error_file, job->env, &vars) != 0) {
-        rc = ct_err_set(err, CT_ENOMEM, "worker %d: out of memory", local_rank);
+    int rc = ct_worker_describe(options, local_rank, worker->server_socket, &args, &vars, err);
+    if (rc != 0) {
         goto out;
     }
-    rc = ct_arguments_expand(job->command->argv.list, env, local_rank, &args, err);
-    if (rc != 0) {
-        rc = ct_err_wrap(err, "worker %d", local_rank);
+    if (options->take_spare != NULL) {
+        worker->proc = options->take_spare(options->spares, local_rank, args.list, vars.list, stdio,
+                                           options->on_exit, options->data);
+    }
+    if (worker->proc != NULL) {
         goto out;
     }
     const struct ct_spawn_options spawned = {
@@ -285,7 +317,6 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
                        err);
     worker->report.end.value = rc != 0 && err != NULL ? err->sys : 0;
 out:
-    ct_free(error_file);
     ct_strlist_fini(&args);
     ct_strlist_fini(&vars);
     return rc;
@@ -323,9 +354,6 @@ int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_wo
     bool reads = local_rank == 0 && !options->job->options->agent_stdin;
     int stdio[3] = {reads ? STDIN_FILENO : -1, -1, -1};
     *worker = (struct ct_worker){.report = new_report(options, local_rank)};
-    choose_socket(worker, options, local_rank);
-    env.server_socket = worker->server_socket;
-    env.dump_stack = given->job->options->hang_timeout_ns >= 0;
     int rc = open_streams(worker, local_rank, options, &stdio[1], err);
     if (rc == 0) {
         rc = spawn(worker, local_rank, options, stdio, err);

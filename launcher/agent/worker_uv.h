@@ -44,7 +44,20 @@ struct ct_worker_options {
     struct ct_procs *procs;
     ct_proc_exit_fn on_exit;
     void *data;
+    /* Returns a process that was kept ready for this rank with these arguments and is the worker
+     * from now on, with the given environment and streams; or NULL, if there is none. NULL = never
+     * ask. */
+    struct ct_proc *(*take_spare)(void *spares, int local_rank, char *const *argv, char *const *env,
+                                  const int stdio[3], ct_proc_exit_fn on_exit, void *data);
+    void *spares;
 };
+
+/* Gives the arguments and the environment of a worker that options->worker_env is for, and where
+ * its worker server may listen. The lists must be empty before. CT_ENOMEM; CT_ENOENT: the number of
+ * a port in the arguments is not known. */
+CT_MUST_CHECK int ct_worker_describe(const struct ct_worker_options *options, int local_rank,
+                                     char socket[CT_PROBE_SOCKET_MAX], struct ct_strlist *args,
+                                     struct ct_strlist *vars, struct ct_err *err);
 
 /* Starts the worker; its log folder must be there. On failure the worker is as
  * ct_worker_clear() leaves it, report.end says what follows for ctrun, and the text of `err`
@@ -74,6 +87,9 @@ void ct_worker_clear(struct ct_worker *worker);
 
 /* Is this worker's standard error shown, perhaps among lines of other workers? */
 bool ct_worker_err_is_shown(const struct ct_job_spec *job, int local_rank);
+
+/* Does this worker write to ctrun's own standard output? */
+bool ct_worker_inherits_stdout(const struct ct_worker_options *options, int local_rank);
 
 /* Will this worker's standard error be seen by itself, right above ctrun's own words? */
 bool ct_worker_err_is_seen(const struct ct_job_spec *job, int local_rank);

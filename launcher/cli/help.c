@@ -70,7 +70,8 @@ static void print_head(const struct ct_option_spec *spec, struct ct_buf *out)
     char letter[] = "-x, ";
     letter[1] = spec->letter;
     ct_buf_addf(out, "  %s--%s%s%s", spec->letter != 0 ? letter : "", spec->name,
-                spec->metavar != NULL ? " " : "", spec->metavar != NULL ? spec->metavar : "");
+                spec->metavar != NULL && !spec->after_equals ? " " : "",
+                spec->metavar != NULL ? spec->metavar : "");
 }
 
 static void print_option(const struct ct_option_spec *spec, struct ct_buf *out)

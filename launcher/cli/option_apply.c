@@ -315,6 +315,9 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
         rc = ct_option_word(origin, value, binds, &number, err);
         options->bind = rc == 0 ? bind_of[number] : options->bind;
         return rc;
+    case CT_OPT_WARM:
+        options->warm = -1;
+        return value == NULL ? 0 : read_int(origin, value, 0, CT_WORKERS_MAX, &options->warm, err);
     case CT_OPT_HANG_TIMEOUT:
         return ct_option_hang_timeout(origin, value, &options->hang_timeout_ns, err);
     case CT_OPT_HANG_STACKS:

@@ -108,6 +108,19 @@ const struct ct_option_spec ct_option_table[] = {
      "the signal that workers get when a signal other than SIGINT ends the\n"
      "job. Default: the same signal",
      .ctrun_only = true, .topic = CT_HELP_RESTART},
+    {CT_OPT_WARM, 0, false, "warm", "[=N]",
+     "keep N interpreters ready that have imported what the program imports,\n"
+     "for the next generation. Default of N: one for each worker. Needs\n"
+     "--max-restarts, or a job of several machines",
+     .after_equals = true, .ctrun_only = true, .topic = CT_HELP_RESTART},
+    {CT_OPT_WARM_IMPORT, 0, false, "warm-import", "NAME,NAME,...|auto",
+     "the modules that they import. Default auto: those of the standard\n"
+     "library and of site-packages that the program imports first",
+     .ctrun_only = true, .topic = CT_HELP_RESTART, TEXT(warm_import)},
+    {CT_OPT_WARM_MEMORY, 0, false, "warm-memory", "MIB",
+     "how much memory all of them may take. Default: until less than a tenth\n"
+     "of the memory is free",
+     .ctrun_only = true, .topic = CT_HELP_RESTART, NUMBER(warm_memory_mib, 1, INT_MAX)},
     {CT_OPT_HANG_TIMEOUT, 0, false, "hang-timeout", "SECONDS|auto|off",
      "report a worker that makes no progress for this long while others\n"
      "wait for it. Default off",

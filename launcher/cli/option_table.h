@@ -52,6 +52,9 @@ enum ct_option_id {
     CT_OPT_TRACE,
     CT_OPT_BIND,
     CT_OPT_NUMA_BINDING,
+    CT_OPT_WARM,
+    CT_OPT_WARM_IMPORT,
+    CT_OPT_WARM_MEMORY,
     CT_OPT_HANG_TIMEOUT,
     CT_OPT_ON_HANG,
     CT_OPT_HANG_STACKS,
@@ -108,7 +111,8 @@ struct ct_option_spec {
     const char *help;      /* lines of at most 72 characters; NULL = not in --help */
     const char *refusal;   /* the end of the sentence "--name ..."; NULL = not refused */
     bool empty_is_default; /* as in torchrun, an empty value means the default */
-    bool ctrun_only; /* torchrun does not have it: an abbreviation that fits both is torchrun's */
+    bool ctrun_only;   /* torchrun does not have it: an abbreviation that fits both is torchrun's */
+    bool after_equals; /* the value may be left out, and only follows an equals sign */
     enum ct_help_topic topic;
     const char *brief; /* at most 38 characters; NULL = not among the usual options */
     enum ct_option_type type;

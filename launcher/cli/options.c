@@ -115,6 +115,7 @@ static struct ct_option option_at(size_t index)
         .letter = spec->letter,
         .alias = spec->letter == 'n' ? "np" : NULL, /* as mpirun's users type it */
         .value = spec->id == CT_OPT_HELP ? CT_VALUE_OPTIONAL
+                 : spec->after_equals    ? CT_VALUE_AFTER_EQUALS
                  : spec->metavar != NULL ? CT_VALUE_NEEDED
                                          : CT_VALUE_NONE,
         /* "--re" means torchrun's "--redirects", although ctrun has "--report". Options that are

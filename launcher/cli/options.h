@@ -115,6 +115,9 @@ struct ct_options {
     const char *health_check;         /* a command; NULL = none */
     int health_check_timeout;         /* seconds */
     struct ct_code_set no_restart_on; /* ends of a worker after which no restart follows */
+    int warm;                /* spares that are wanted; 0 = none, -1 = one for each worker */
+    const char *warm_import; /* NULL = not given */
+    int warm_memory_mib;     /* 0 = not given */
     int64_t shutdown_timeout_ms;
     int64_t hang_timeout_ns; /* -1 = off, 0 = auto */
     enum ct_on_hang on_hang;

@@ -38,15 +38,15 @@ static int probe(const char *path, int mode)
     return S_ISREG(st.st_mode) && faccessat(AT_FDCWD, path, mode, AT_EACCESS) == 0 ? 0 : CT_EPERM;
 }
 
-/* Gives *out = dir/name if it is executable. `dir` need not be terminated. */
-static int probe_in(const char *dir, size_t dir_len, const char *name, char **out)
+/* Gives *out = dir/name if it may be used in `mode`. `dir` need not be terminated. */
+static int probe_in(const char *dir, size_t dir_len, const char *name, int mode, char **out)
 {
     char *path =
         dir_len == 0 ? ct_asprintf("./%s", name) : ct_asprintf("%.*s/%s", (int)dir_len, dir, name);
     if (path == NULL) {
         return CT_ENOMEM;
     }
-    int rc = probe(path, X_OK);
+    int rc = probe(path, mode);
     if (rc != 0) {
         ct_free(path);
         return rc;
@@ -62,7 +62,7 @@ static int search_path(const char *path_list, const char *name, char **out)
     int worst = CT_ENOENT;
     for (const char *p = path_list;;) {
         size_t len = strcspn(p, ":");
-        int rc = probe_in(p, len, name, out);
+        int rc = probe_in(p, len, name, X_OK, out);
         if (rc == 0 || rc == CT_ENOMEM) {
             return rc;
         }
@@ -74,11 +74,11 @@ static int search_path(const char *path_list, const char *name, char **out)
     }
 }
 
-/* Looks for ctrun's own programs: beside ctrun in a build folder, in CT_LIBEXEC_DIR when installed.
+/* Looks for ctrun's own files: beside ctrun in a build folder, in CT_LIBEXEC_DIR when installed.
  * A relative CT_LIBEXEC_DIR begins at ctrun's folder, so that an installation can be moved. */
-static int search_own(const char *own_dir, const char *name, char **out)
+static int search_own(const char *own_dir, const char *name, int mode, char **out)
 {
-    int rc = probe_in(own_dir, strlen(own_dir), name, out);
+    int rc = probe_in(own_dir, strlen(own_dir), name, mode, out);
     if (rc == 0 || rc == CT_ENOMEM) {
         return rc;
     }
@@ -92,7 +92,7 @@ static int search_own(const char *own_dir, const char *name, char **out)
     if (dir == NULL) {
         return CT_ENOMEM;
     }
-    rc = probe_in(dir, strlen(dir), name, out);
+    rc = probe_in(dir, strlen(dir), name, mode, out);
     ct_free(dir);
     return rc;
 }
@@ -104,7 +104,7 @@ static int search(const char *own_dir, const char *path_list, const char *name, 
     if (rc == 0 || rc == CT_ENOMEM || own_dir == NULL) {
         return rc;
     }
-    int own = search_own(own_dir, name, out);
+    int own = search_own(own_dir, name, X_OK, out);
     return own == 0 || own == CT_ENOMEM ? own : rc;
 }
 
@@ -167,6 +167,11 @@ static int resolve_program(const char *name, char *const *env, const char *own_d
     }
     return rc == 0 ? check_first_line(*out, name, err)
                    : ct_err_set(err, rc, "%s: out of memory", name);
+}
+
+int ct_command_find_own(const char *own_dir, const char *name, char **out)
+{
+    return search_own(own_dir, name, R_OK, out);
 }
 
 int ct_command_find(const char *name, char *const *env, char **out, struct ct_err *err)
@@ -238,6 +243,7 @@ int ct_command_resolve(const struct ct_options *options, char *const *env, const
         rc = ct_err_set(err, CT_ENOMEM, "%s: out of memory", program);
         goto fail;
     }
+    command.python = python;
     *out = command;
     return 0;
 

@@ -21,6 +21,7 @@ struct ct_command {
     char *path;                /* what to execute */
     struct ct_strlist argv;    /* argv[0] included; borrows from the options */
     struct ct_job_ports ports; /* that the arguments ask for */
+    bool python;               /* argv is: interpreter, -u, perhaps -m, program, arguments */
 };
 
 void ct_command_fini(struct ct_command *command);
@@ -31,6 +32,10 @@ void ct_command_fini(struct ct_command *command);
 CT_MUST_CHECK int ct_command_resolve(const struct ct_options *options, char *const *env,
                                      const char *own_dir, struct ct_command *out,
                                      struct ct_err *err);
+
+/* Finds a file of ctrun's own that is not executable, by its name below ctrun's folder in a build
+ * folder, or below its libexec folder. Gives *out, to be freed. CT_ENOENT, CT_EPERM, CT_ENOMEM. */
+CT_MUST_CHECK int ct_command_find_own(const char *own_dir, const char *name, char **out);
 
 /* Finds a program as a shell does: in PATH, unless the name has a slash. Gives *out, to be freed.
  * CT_ENOENT, CT_EPERM, CT_ENOMEM. */

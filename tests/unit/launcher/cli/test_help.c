@@ -21,7 +21,10 @@ static int body(void *data)
 static bool stands_in(const char *help, const struct ct_option_spec *spec)
 {
     char name[80];
-    (void)snprintf(name, sizeof(name), "--%s%s", spec->name, spec->metavar != NULL ? " " : "\n");
+    (void)snprintf(name, sizeof(name), "--%s%s", spec->name,
+                   spec->after_equals      ? "["
+                   : spec->metavar != NULL ? " "
+                                           : "\n");
     return strstr(help, name) != NULL;
 }
 

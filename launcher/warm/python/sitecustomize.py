@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a Python interpreter that ctrun has started as a spare import what the program imports, and wait.
+
+ctrun puts the folder of this file in front of PYTHONPATH, so that the interpreter runs it at its start, in
+place of the user's own sitecustomize, and before it opens the program. When this file is done, the interpreter
+goes on as always: it reads the program and runs it. So nothing here imitates how Python runs a program.
+docs/WARM.md describes the messages on the socket; Python 3.8 is enough, and nothing but the standard library
+is used. A plan (what to import) is made in a process of its own, so that a spare holds no module that only
+the plan needs.
+"""
+
+import os
+import sys
+
+VERSION = "1"
+VARIABLE = "CTRUN_WARM"
+MESSAGE_MAX = 65536  # bytes, as in launcher/warm/spare.h
+PLAN_MAX = 60000
+FILES_MAX = 200  # of the job's own, that a plan reads
+
+# Only these may differ between what a spare was started with and what it is to be as a worker. Libraries in
+# C read others while they are imported, which nobody can see.
+LATE = {
+    "RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR",
+    "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE", "TORCH_WORKER_SERVER_SOCKET",
+    "CTRUN_GENERATION",
+}  # fmt: skip
+
+
+class Refusal(Exception):
+    """Why this process cannot become a worker."""
+
+
+# ---- the plan: what the program imports first ----------------------------------------------------------------
+
+
+class Plan:
+    """Reads the program, and the job's own modules that it imports, without running any of them."""
+
+    # A statement that mentions one of these may change what a later import finds or does.
+    CHANGERS = {"environ", "putenv", "exec", "eval", "__import__", "import_module", "chdir"}
+    # What a package imports only when it is used, if the program has this word: most of the time to the first
+    # step of PyTorch's optimizers and of DistributedDataParallel is this import.
+    LATER = {"torch": (b"optim", "torch._dynamo")}
+    OF_SYS = {"path", "modules", "meta_path", "path_hooks"}
+
+    def __init__(self, folder):
+        import ast
+        import importlib.util
+        import sysconfig
+
+        self.ast = ast
+        self.util = importlib.util
+        self.folder = folder  # sys.path[0] of the program; None = it has none
+        self.imports = []
+        self.files = {}
+        self.words = set()  # of LATER that the files have
+        paths = sysconfig.get_paths()
+        self.libraries = [os.path.realpath(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+
+    def is_library(self, origin):
+        if origin in (None, "built-in", "frozen"):
+            return origin is not None
+        real = os.path.realpath(origin)
+        inside = any(real.startswith(library + os.sep) for library in self.libraries)
+        return inside or os.sep + "site-packages" + os.sep in real or os.sep + "dist-packages" + os.sep in real
+
+    def locate(self, top):
+        """(is a library, folder or file of the job's own)"""
+        from importlib.machinery import PathFinder
+
+        spec = PathFinder.find_spec(top, [self.folder]) if self.folder else None
+        own = spec is not None
+        try:
+            spec = spec or self.util.find_spec(top)
+        except (ImportError, ValueError):
+            spec = None
+        if spec is None:
+            return False, None
+        if not own and self.is_library(spec.origin):
+            return True, None
+        return False, spec.origin
+
+    def own_files(self, origin, parts):
+        """The files that `import a.b.c` runs, given that of `a`, and whether the last one is a package."""
+        files = [origin]
+        for part in parts:
+            folder = os.path.dirname(files[-1])
+            if os.path.basename(files[-1]) != "__init__.py":
+                break
+            package = os.path.join(folder, part, "__init__.py")
+            module = os.path.join(folder, part + ".py")
+            if os.path.isfile(package):
+                files.append(package)
+            elif os.path.isfile(module):
+                files.append(module)
+            else:
+                break
+        return files
+
+    def take(self, name, attributes, may_fail):
+        parts = name.split(".")
+        library, origin = self.locate(parts[0])
+        if library:
+            self.imports.append(("?" if may_fail else "") + name + (":" + ",".join(attributes) if attributes else ""))
+        elif origin and origin.endswith(".py"):
+            self.follow(origin, parts, attributes)
+
+    def follow(self, origin, parts, attributes):
+        files = self.own_files(origin, parts[1:])
+        for depth, file in enumerate(files):
+            self.read(file, ".".join(parts[: depth + 1]))
+        if os.path.basename(files[-1]) == "__init__.py" and len(files) == len(parts):
+            for attribute in attributes:
+                for file in self.own_files(files[-1], [attribute])[1:]:
+                    self.read(file, ".".join([*parts, attribute]))
+
+    def changes(self, node):
+        """May the statement change how later imports behave? It may if it is executed for its effect."""
+        ast = self.ast
+        if isinstance(node, (ast.Import, ast.ImportFrom, ast.Pass)):
+            return False
+        if isinstance(node, ast.Expr):
+            return not isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.If):
+            return self.mentions([node.test]) or any(self.changes(inner) for inner in [*node.body, *node.orelse])
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return self.mentions(node.decorator_list)
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            return not all(isinstance(target, (ast.Name, ast.Tuple)) for target in targets) or self.mentions([node])
+        return not isinstance(node, ast.ClassDef) or self.mentions([node])
+
+    def mentions(self, nodes):
+        ast = self.ast
+        for top in nodes:
+            for node in ast.walk(top):
+                if isinstance(node, ast.Attribute) and node.attr in self.OF_SYS:
+                    if isinstance(node.value, ast.Name) and node.value.id == "sys":
+                        return True
+                elif (getattr(node, "id", None) or getattr(node, "attr", None)) in self.CHANGERS:
+                    return True
+        return False
+
+    def is_guard(self, node):
+        """if __name__ == "__main__":"""
+        ast = self.ast
+        return isinstance(node, ast.If) and any(
+            isinstance(inner, ast.Name) and inner.id == "__name__" for inner in ast.walk(node.test)
+        )
+
+    def read(self, file, module):
+        file = os.path.abspath(file)
+        if file in self.files:
+            return
+        if len(self.files) >= FILES_MAX:
+            raise StopIteration
+        self.files[file] = stamp(file)
+        with open(file, "rb") as opened:
+            source = opened.read()
+        tree = self.ast.parse(source, file)
+        self.words.update(word for word, _ in self.LATER.values() if word in source)
+        package = module if os.path.basename(file) == "__init__.py" else module.rpartition(".")[0]
+        self.statements(tree.body, package, module == "__main__", False)
+
+    def statements(self, body, package, is_program, may_fail):
+        ast = self.ast
+        for node in body:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    self.take(alias.name, [], may_fail)
+            elif isinstance(node, ast.ImportFrom):
+                self.take_from(node, package, may_fail)
+            elif isinstance(node, ast.Try):
+                self.statements(node.body, package, is_program, True)
+            elif self.is_guard(node) and not is_program:
+                continue
+            elif self.changes(node):
+                raise StopIteration  # ends the whole plan: what comes later in the program comes after it
+
+    def take_from(self, node, package, may_fail):
+        attributes = [alias.name for alias in node.names if alias.name != "*"]
+        if node.level == 0:
+            if node.module != "__future__":
+                self.take(node.module, attributes, may_fail)
+            return
+        base = package.split(".") if package else []
+        base = base[: len(base) - node.level + 1]
+        if base:
+            self.take(".".join(base + ([node.module] if node.module else [])), attributes, may_fail)
+
+    def text(self):
+        tops = {line.lstrip("?").partition(":")[0].partition(".")[0] for line in self.imports}
+        later = ["?" + name for top, (word, name) in self.LATER.items() if top in tops and word in self.words]
+        lines = ["i " + line for line in dict.fromkeys(self.imports + later)]
+        lines += ["f %d %d %d %s" % (*stamped, file) for file, stamped in self.files.items()]
+        return "\n".join(lines)
+
+
+def stamp(path):
+    """What changes when a file is replaced or written."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return (0, 0, 0)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
+
+
+def program_folder(kind, program):
+    """sys.path[0] of the program."""
+    if getattr(sys.flags, "safe_path", False):
+        return None
+    return os.getcwd() if kind == "module" else os.path.dirname(os.path.realpath(program))
+
+
+def make_plan(kind, program, names):
+    folder = program_folder(kind, program)
+    plan = Plan(folder)
+    if names:
+        plan.imports = names.split(",")
+        return plan.text()
+    try:
+        if kind == "file":
+            plan.read(program, "__main__")
+        else:
+            library, origin = plan.locate(program.split(".")[0])
+            if library:
+                if "." in program:
+                    plan.imports.append("?" + program.rpartition(".")[0])
+            elif origin and origin.endswith(".py"):
+                plan.follow(origin, program.split("."), ["__main__"])
+    except StopIteration:
+        pass
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Refusal("its imports cannot be read: %s" % error)
+    text = plan.text()
+    if len(text.encode()) > PLAN_MAX:
+        raise Refusal("its list of imports is too long")
+    return text
+
+
+# ---- the spare -----------------------------------------------------------------------------------------------
+
+
+class Spare:
+    def __init__(self, channel, descriptor):
+        self.channel = channel
+        self.descriptor = descriptor
+        self.given = {}  # the environment with which ctrun has started this process
+        self.seen = set()  # variables that imports have read or written
+        self.environ_class = type(os.environ)
+        self.files = {}
+        self.site_modules = set(sys.modules)
+        self.cwd = os.getcwd()
+
+    def record(self):
+        seen = self.seen
+
+        class Recorder(self.environ_class):
+            def __getitem__(self, key):
+                seen.add(key)
+                return super().__getitem__(key)
+
+            def __setitem__(self, key, value):
+                seen.add(key)
+                super().__setitem__(key, value)
+
+            def __delitem__(self, key):
+                seen.add(key)
+                super().__delitem__(key)
+
+        os.environ.__class__ = Recorder
+
+    def import_all(self, text):
+        self.plan = text.split("\n") if text else []
+        for line in self.plan:
+            if not line.startswith("i "):
+                continue
+            may_fail = line.startswith("i ?")
+            name, _, attributes = line[3 if may_fail else 2 :].partition(":")
+            try:
+                # As the statement does it: what is no attribute of a package may be a module in it.
+                __import__(name, {}, {}, attributes.split(",") if attributes else [], 0)
+            except ImportError as error:
+                if not may_fail:
+                    raise Refusal("import %s: %s" % (name, error))
+            except BaseException as error:
+                raise Refusal("import %s: %s: %s" % (name, type(error).__name__, error))
+
+    def check_process(self):
+        threading = sys.modules.get("threading")
+        if threading is not None and threading.active_count() > 1:
+            raise Refusal("an import has started the thread %s" % threading.enumerate()[-1].name)
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            raise Refusal("an import has started a process")
+        except ChildProcessError:
+            pass
+        if os.getcwd() != self.cwd:
+            raise Refusal("an import has changed the working directory")
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                target = os.readlink("/proc/self/fd/" + name)
+            except OSError:
+                continue
+            if int(name) > 2 and int(name) != self.descriptor and target.startswith("socket:"):
+                raise Refusal("an import has opened a socket")
+            if target.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri")):
+                raise Refusal("an import uses the GPU (%s)" % target)
+
+    def note_files(self, began):
+        for module in list(sys.modules.values()):
+            path = getattr(module, "__file__", None)
+            if isinstance(path, str) and path not in self.files:
+                self.files[path] = stamp(path)
+                if self.files[path][0] > began:
+                    raise Refusal("%s has changed meanwhile" % path)
+
+    def check_files(self, kind, program):
+        for path, stamped in self.files.items():
+            if stamp(path) != stamped:
+                raise Refusal("%s has changed" % path)
+        for line in self.plan:
+            if line.startswith("f "):
+                mtime, size, inode, path = line[2:].split(" ", 3)
+                if stamp(path) != (int(mtime), int(size), int(inode)):
+                    raise Refusal("%s has changed" % path)
+        folder = program_folder(kind, program)
+        if folder is not None:
+            try:
+                names = {name.partition(".")[0] for name in os.listdir(folder)}
+            except OSError as error:
+                raise Refusal("%s: %s" % (folder, error.strerror))
+            for name in names.intersection(sys.modules).difference(self.site_modules):
+                if os.path.dirname(getattr(sys.modules[name], "__file__", None) or "") != folder:
+                    spec = self.find(name, folder)
+                    if spec is not None and spec.loader is not None:
+                        raise Refusal("%s in %s would be imported instead of the installed one" % (name, folder))
+
+    @staticmethod
+    def find(name, folder):
+        for hook in sys.path_hooks:
+            try:
+                return hook(folder).find_spec(name)
+            except ImportError:
+                continue
+        return None
+
+    def check_environment(self, new):
+        """Returns the variables to set, and those to remove."""
+        changed = {name: value for name, value in new.items() if self.given.get(name) != value}
+        removed = [name for name in self.given if name not in new]
+        for name in [*changed, *removed]:
+            if name not in LATE:
+                raise Refusal("%s is another one now" % name)
+            if name in self.seen:
+                raise Refusal("an import has used %s, which is another one now" % name)
+        return changed, removed
+
+    def receive(self):
+        """(message in fields, descriptors)"""
+        import _socket
+
+        data, control, _, _ = self.channel.recvmsg(MESSAGE_MAX, 256)
+        if not data:
+            os._exit(0)  # ctrun is gone
+        descriptors = []
+        for level, kind, content in control:
+            if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+                for at in range(0, len(content) - 3, 4):
+                    descriptors.append(int.from_bytes(content[at : at + 4], sys.byteorder))
+        return os.fsdecode(data).split("\0"), descriptors
+
+    def say(self, *fields):
+        self.channel.send(os.fsencode("\0".join(fields)))
+
+    def wait(self):
+        while True:
+            message, descriptors = self.receive()
+            if message[0] == "ping":
+                self.say("pong")
+            elif message[0] == "go" and len(descriptors) == 4:
+                return message, descriptors
+            else:
+                raise Refusal("unknown message %s" % message[0])
+
+    def become(self, message, descriptors):
+        kind, program = message[1:3]
+        self.check_files(kind, program)
+        changed, removed = self.check_environment(read_environment(descriptors[3]))
+        for target, descriptor in enumerate(descriptors[:3]):
+            if is_seekable(target) != is_seekable(descriptor):
+                raise Refusal("descriptor %d is of another kind than it was" % target)
+        os.environ.__class__ = self.environ_class
+        for name, value in changed.items():
+            os.environ[name] = value
+        for name in removed:
+            del os.environ[name]
+        for target, descriptor in enumerate(descriptors[:3]):
+            os.dup2(descriptor, target)
+            os.close(descriptor)
+        for finder in sys.path_importer_cache.values():
+            if hasattr(finder, "invalidate_caches"):
+                finder.invalidate_caches()
+        self.say("set")
+        if self.receive()[0] != ["start"]:
+            os._exit(0)
+
+
+def is_seekable(descriptor):
+    """Streams look at this once, when they are made."""
+    try:
+        os.lseek(descriptor, 0, os.SEEK_CUR)
+    except OSError:
+        return False
+    return True
+
+
+def read_environment(descriptor):
+    with open(descriptor, "rb") as block:
+        entries = [os.fsdecode(entry).partition("=") for entry in block.read().split(b"\0") if entry]
+    return {name: value for name, _, value in entries}
+
+
+def strip():
+    """Removes the traces of this file from the interpreter."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if entry != folder]
+    sys.path_importer_cache.pop(folder, None)
+    rest = os.environ["PYTHONPATH"].partition(os.pathsep)[2]
+    if rest:
+        os.environ["PYTHONPATH"] = rest  # in its old place
+    else:
+        del os.environ["PYTHONPATH"]
+    version, descriptor, role = os.environ.pop(VARIABLE).split(":")
+    return version, int(descriptor), role
+
+
+def run_users():
+    """Imports the user's own modules of this kind, which the interpreter would have imported. Returns the error
+    of the first that the interpreter is to see."""
+    import site
+
+    error = None
+    del sys.modules["sitecustomize"]
+    try:
+        import sitecustomize  # noqa: F401
+    except BaseException as caught:  # also that there is none, which the interpreter ignores
+        error = caught
+    if site.ENABLE_USER_SITE and hasattr(site, "execusercustomize"):
+        site.execusercustomize()
+    return error
+
+
+def main():
+    """Returns the error of the user's own sitecustomize when this process is to become a worker. In every other
+    case it ends the process: an interpreter that went on would run the program as nobody."""
+    before = set(sys.modules)
+    version, descriptor, role = strip()
+    import _socket
+
+    channel = _socket.socket(fileno=descriptor)
+    os.set_inheritable(descriptor, False)
+    spare = Spare(channel, descriptor)
+    try:
+        if version != VERSION:
+            raise Refusal("ctrun and its part in Python are of different versions")
+        if sys.version_info < (3, 8):
+            raise Refusal("Python %d.%d is older than 3.8" % sys.version_info[:2])
+        if role == "plan":
+            message, _ = spare.receive()
+            spare.say("plan", make_plan(*message[1:4]))
+            os._exit(0)
+        began = int(__import__("time").time() * 1e9)
+        spare.record()
+        error = run_users()
+        message, descriptors = spare.receive()
+        spare.given = read_environment(descriptors[0])
+        spare.import_all(message[1])
+        spare.check_process()
+        spare.note_files(began)
+        spare.say("ready", str(len(sys.modules)))
+        spare.become(*spare.wait())
+    except Refusal as refusal:
+        spare.say("no", " ".join(str(refusal).split())[:400])
+        os._exit(0)
+    channel.close()
+    if "socket" not in sys.modules and "_socket" not in before:
+        del sys.modules["_socket"]
+    return error
+
+
+if VARIABLE in os.environ:
+    try:
+        users_error = main()
+    except BaseException:  # ctrun is gone, or this file is wrong
+        os._exit(1)
+    if users_error is not None:
+        raise users_error

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SCHED_IDLE and the idle class of I/O are set by spawn.c in the child. Both belong to a thread,
+ * and threads that an import has made have inherited them, so each thread is looked at.
+ */
+#include "launcher/warm/spare_priority.h"
+
+#include "common/num.h"
+#include "launcher/process/spawn.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* can_nice() of the kernel: a limit of 20 allows the nice value 0. */
+#define NICE_LIMIT 20
+
+bool ct_spare_priority_may_idle(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NICE, &limit) == 0 &&
+        (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= NICE_LIMIT)) {
+        return true;
+    }
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {{0}};
+    return syscall(SYS_capget, &header, data) == 0 &&
+           (data[0].effective & (1u << CAP_SYS_NICE)) != 0;
+}
+
+bool ct_spare_priority_restore(pid_t pid)
+{
+    char path[64];
+    const struct sched_param none = {0};
+    bool ok = true;
+    int policy = sched_getscheduler(0);
+    long io = syscall(SYS_ioprio_get, CT_IOPRIO_WHO_PROCESS, 0);
+    /* A real-time policy is the user's affair, which a spare does not imitate. */
+    policy = policy == SCHED_BATCH || policy == SCHED_IDLE ? policy : SCHED_OTHER;
+    (void)snprintf(path, sizeof(path), "/proc/%ld/task", (long)pid);
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        return false;
+    }
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        int thread;
+        if (ct_parse_int(entry->d_name, 1, INT_MAX, &thread) != 0) {
+            continue;
+        }
+        bool moved = sched_setscheduler(thread, policy, &none) == 0;
+        moved =
+            syscall(SYS_ioprio_set, CT_IOPRIO_WHO_PROCESS, thread, io >= 0 ? io : 0) == 0 && moved;
+        /* A thread that has ended meanwhile needs nothing. */
+        ok = ok && (moved || syscall(SYS_tgkill, pid, thread, 0) != 0);
+    }
+    (void)closedir(dir);
+    return ok;
+}

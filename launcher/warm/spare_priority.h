@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The priority of a spare. It imports at idle priority, and as a worker it has the priority that
+ * any other worker has.
+ */
+#ifndef CT_LAUNCHER_WARM_SPARE_PRIORITY_H
+#define CT_LAUNCHER_WARM_SPARE_PRIORITY_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* May this process take the idle priority back from a child? The kernel lets only those do so who
+ * have CAP_SYS_NICE or a high RLIMIT_NICE. */
+bool ct_spare_priority_may_idle(void);
+
+/* Gives all threads of the process the priority of the calling thread. Returns false if the kernel
+ * refuses. */
+bool ct_spare_priority_restore(pid_t pid);
+
+#endif

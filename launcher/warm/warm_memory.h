@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How much memory is left for spares. Nothing fails: what cannot be read is 0.
+ */
+#ifndef CT_LAUNCHER_WARM_WARM_MEMORY_H
+#define CT_LAUNCHER_WARM_WARM_MEMORY_H
+
+#include "launcher/warm/warm.h"
+
+#include <sys/types.h>
+
+/* The system's files; tests have others. */
+struct ct_warm_roots {
+    const char *meminfo;    /* "/proc/meminfo" */
+    const char *membership; /* "/proc/self/cgroup" */
+    const char *cgroups;    /* "/sys/fs/cgroup" */
+};
+
+extern const struct ct_warm_roots ct_warm_here;
+
+/* Sets total and available: of the machine, or of our memory cgroup (version 2) if less of that is
+ * left. */
+void ct_warm_memory_read(const struct ct_warm_roots *roots, struct ct_warm_memory *out);
+
+/* Bytes that a process shares with nobody, as far as that is known at once. */
+uint64_t ct_warm_memory_of(pid_t pid);
+
+#endif

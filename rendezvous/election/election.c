@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rules of a vote are in ct_election_asked(), those of a victory in has_won(). An agent that
+ * looks for a host asks all voters again and again; each answer may also name a host, whom it then
+ * joins. So one question serves an election, an agent that was cut off by itself, and a spare,
+ * which has no vote.
+ *
+ * The pauses between two candidacies are random, and grow with each, so that two candidates do not
+ * divide the votes for ever. Those of a low place in the world begin sooner.
+ */
+#include "rendezvous/election/election.h"
+
+#include "common/clock.h"
+
+#include <string.h>
+
+/* The first candidacy: so long for each place in the world, since all see the death of a host at
+ * the same time and the first one should have all votes. */
+#define PLACE_NS (5 * CT_NS_PER_MS)
+/* The pauses that follow: twice as long each time, within these bounds, and up to as much more by
+ * chance. */
+#define PAUSE_FIRST_NS (40 * CT_NS_PER_MS)
+#define PAUSE_LAST_NS (640 * CT_NS_PER_MS)
+/* Clocks of two machines may differ by so much in speed, and timers may be late: a sixteenth of the
+ * lease. */
+#define FENCE_SHARE 16
+
+void ct_election_init(struct ct_election *election, const struct ct_voter *self, int64_t lease_ms,
+                      int64_t give_up_ms)
+{
+    *election = (struct ct_election){
+        .self = *self,
+        .state = CT_ELECTION_LOOKING,
+        .lease_ms = lease_ms,
+        .give_up_ms = give_up_ms,
+        .next_ns = INT64_MAX,
+        .give_up_ns = INT64_MAX,
+        .lease_ns = INT64_MIN,
+        .died_ns = INT64_MIN,
+        .random = self->id,
+    };
+    ct_job_record_init(&election->record);
+}
+
+/* splitmix64 (Vigna, public domain) */
+static uint64_t draw(struct ct_election *election)
+{
+    uint64_t z = (election->random += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+static void see(struct ct_election *election, uint64_t term)
+{
+    election->seen = term > election->seen ? term : election->seen;
+}
+
+static bool has_promised(const struct ct_election *election, uint64_t term, uint64_t to)
+{
+    for (int i = 0; i < election->num_promises; i++) {
+        if (election->promises[i].term == term) {
+            return election->promises[i].to == to;
+        }
+    }
+    return false;
+}
+
+/* Gives a vote. */
+static void promise(struct ct_election *election, uint64_t term, uint64_t to)
+{
+    struct ct_promise *promises = election->promises;
+    see(election, term);
+    election->candidacy = 0;
+    if (has_promised(election, term, to)) {
+        return; /* its question came again */
+    }
+    if (election->num_promises == CT_PROMISES) {
+        election->floor = promises[0].term > election->floor ? promises[0].term : election->floor;
+        memmove(promises, promises + 1, (CT_PROMISES - 1) * sizeof(promises[0]));
+        election->num_promises--;
+    }
+    election->promised = term;
+    promises[election->num_promises++] = (struct ct_promise){term, to};
+}
+
+static void release(struct ct_election *election, int at)
+{
+    election->num_promises--;
+    memmove(&election->promises[at], &election->promises[at + 1],
+            (size_t)(election->num_promises - at) * sizeof(election->promises[0]));
+}
+
+/* May it follow a host of this term? */
+static bool may_follow(const struct ct_election *election, uint64_t term)
+{
+    uint64_t least =
+        election->num_promises > 0 ? election->promises[election->num_promises - 1].term : 0;
+    return term >= least && term >= election->floor && term >= election->record.term;
+}
+
+/* Follows, or is, the host of this term. Votes of earlier terms do not matter any more. */
+static void bind(struct ct_election *election, uint64_t term)
+{
+    see(election, term);
+    election->candidacy = 0;
+    election->num_promises = 0;
+    election->floor = term;
+    election->promised = term > election->promised ? term : election->promised;
+}
+
+/* ---- following and losing a host ------------------------------------------------------------ */
+
+bool ct_election_followed(struct ct_election *election, const struct ct_voter *host, uint64_t term,
+                          int64_t now_ns)
+{
+    if (!may_follow(election, term) || election->state == CT_ELECTION_ENDED ||
+        (election->state == CT_ELECTION_HOSTING && host->id != election->self.id)) {
+        return false;
+    }
+    bind(election, term);
+    if (election->state != CT_ELECTION_HOSTING) {
+        election->state = CT_ELECTION_FOLLOWING;
+    }
+    election->host = *host;
+    election->host_term = term;
+    election->current = false;
+    election->host_is_dead = false;
+    election->died_ns = INT64_MIN;
+    election->lease_ns = now_ns;
+    election->next_ns = election->give_up_ns = INT64_MAX;
+    return true;
+}
+
+void ct_election_leased(struct ct_election *election, int64_t sent_ns, int64_t lease_ms)
+{
+    int64_t most_ms = lease_ms < election->lease_ms ? lease_ms : election->lease_ms;
+    int64_t until_ns = sent_ns + most_ms * CT_NS_PER_MS;
+    if (until_ns > election->lease_ns) {
+        election->lease_ns = until_ns;
+    }
+}
+
+bool ct_election_recorded(struct ct_election *election, const struct ct_job_record *record)
+{
+    if (record->term != election->host_term ||
+        (election->state != CT_ELECTION_FOLLOWING && election->state != CT_ELECTION_HOSTING) ||
+        ct_job_record_compare(record, &election->record) < 0) {
+        return false;
+    }
+    election->record = *record;
+    election->current = true;
+    return true;
+}
+
+static int place(const struct ct_election *election)
+{
+    for (int i = 0; i < election->record.formed.count; i++) {
+        if (election->record.formed.list[i].id == election->self.id) {
+            return i;
+        }
+    }
+    return CT_VOTERS_MAX;
+}
+
+static void look(struct ct_election *election, int64_t now_ns)
+{
+    election->state = CT_ELECTION_LOOKING;
+    election->alone_ns = now_ns;
+    election->candidacy = 0;
+    election->next_ns = now_ns + place(election) * PLACE_NS;
+    election->give_up_ns = now_ns + election->give_up_ms * CT_NS_PER_MS;
+}
+
+void ct_election_lost(struct ct_election *election, int64_t now_ns)
+{
+    if (election->state == CT_ELECTION_FOLLOWING) {
+        look(election, now_ns);
+    }
+}
+
+void ct_election_dead(struct ct_election *election, uint64_t id, int64_t now_ns)
+{
+    for (int i = election->num_promises - 1; i >= 0; i--) {
+        if (election->promises[i].to == id) {
+            release(election, i);
+        }
+    }
+    if (election->state == CT_ELECTION_LOOKING && id != 0 && id == election->host.id &&
+        election->died_ns == INT64_MIN) {
+        election->died_ns = now_ns;
+        election->host_is_dead = election->current && now_ns < election->lease_ns;
+    }
+}
+
+void ct_election_deposed(struct ct_election *election, int64_t now_ns)
+{
+    if (election->state == CT_ELECTION_HOSTING) {
+        election->host = (struct ct_voter){0};
+        election->died_ns = INT64_MIN;
+        election->host_is_dead = false;
+        look(election, now_ns);
+    }
+}
+
+/* ---- the vote ------------------------------------------------------------------------------- */
+
+static int compare_with(const struct ct_election *election, const struct ct_vote_ask *ask)
+{
+    const struct ct_job_record theirs = {.term = ask->record_term, .version = ask->record_version};
+    return ct_job_record_compare(&election->record, &theirs);
+}
+
+void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *ask, int64_t now_ns,
+                       struct ct_vote_answer *answer)
+{
+    bool hosts = election->state == CT_ELECTION_HOSTING;
+    bool follows = election->state == CT_ELECTION_FOLLOWING;
+    int newer = compare_with(election, ask);
+    see(election, ask->term);
+    *answer = (struct ct_vote_answer){
+        .id = election->self.id,
+        .asked_term = ask->term,
+        .record = newer > 0 ? &election->record : NULL,
+        .host = hosts     ? &election->self
+                : follows ? &election->host
+                          : NULL,
+        .host_term = hosts || follows ? election->host_term : 0,
+    };
+    bool again = has_promised(election, ask->term, ask->id);
+    if (election->state == CT_ELECTION_LOOKING && newer <= 0 && ask->term != 0 &&
+        (ask->term > election->promised || again) && ask->term != election->candidacy) {
+        promise(election, ask->term, ask->id);
+        answer->granted = true;
+        answer->alone_ms = (now_ns - election->alone_ns) / CT_NS_PER_MS;
+        /* Whoever has its vote should win now; if not, not all that voted may begin again at once.
+         */
+        int64_t wait_ns = now_ns + PAUSE_FIRST_NS + (int64_t)(draw(election) % PAUSE_LAST_NS);
+        election->next_ns = election->next_ns > wait_ns ? election->next_ns : wait_ns;
+    }
+    answer->seen = election->seen;
+    answer->candidacy = election->candidacy;
+}
+
+/* ---- the candidate -------------------------------------------------------------------------- */
+
+static bool wins(const struct ct_election *election, const struct ct_world_voters *world)
+{
+    bool half = election->host_is_dead && ct_world_voters_find(world, election->host.id) != NULL;
+    return ct_world_voters_enough(world, election->granted, election->num_granted, half);
+}
+
+static bool has_won(const struct ct_election *election)
+{
+    const struct ct_job_record *record = &election->record;
+    /* Before the first world is certain, only the first host may decide. */
+    return record->formed.generation >= 0 && wins(election, &record->formed) &&
+           wins(election, &record->planned);
+}
+
+static void ask_all(struct ct_election *election, struct ct_election_todo *todo)
+{
+    todo->ask = true;
+    todo->question = (struct ct_vote_ask){
+        .id = election->self.id,
+        .term = election->candidacy,
+        .record_term = election->record.term,
+        .record_version = election->record.version,
+    };
+}
+
+static void note_grant(struct ct_election *election, uint64_t id, int64_t alone_ns)
+{
+    for (int i = 0; i < election->num_granted; i++) {
+        if (election->granted[i] == id) {
+            return;
+        }
+    }
+    if (election->num_granted == CT_VOTERS_BOTH ||
+        ct_job_record_find(&election->record, id) == NULL) {
+        return;
+    }
+    int64_t lease_ns = election->lease_ms * CT_NS_PER_MS;
+    int64_t fence_ns = alone_ns + lease_ns + lease_ns / FENCE_SHARE;
+    election->granted[election->num_granted++] = id;
+    election->fence_ns = fence_ns > election->fence_ns ? fence_ns : election->fence_ns;
+}
+
+static void check_won(struct ct_election *election, int64_t now_ns, struct ct_election_todo *todo)
+{
+    if (!has_won(election)) {
+        return;
+    }
+    if (election->host_is_dead) {
+        /* Others may have heard the dead host until it died. */
+        int64_t lease_ns = election->lease_ms * CT_NS_PER_MS;
+        int64_t fence_ns = election->died_ns + lease_ns + lease_ns / FENCE_SHARE;
+        election->fence_ns = fence_ns > election->fence_ns ? fence_ns : election->fence_ns;
+    }
+    election->state = CT_ELECTION_HOSTING;
+    election->host = election->self;
+    election->host_term = election->candidacy;
+    bind(election, election->candidacy);
+    election->next_ns = election->give_up_ns = INT64_MAX;
+    election->lease_ns = now_ns;
+    todo->host = true;
+}
+
+static uint64_t next_term(const struct ct_election *election)
+{
+    return (ct_term_number(election->seen) + 1) << 32 | (election->self.id & UINT32_MAX);
+}
+
+static void stand(struct ct_election *election, int64_t now_ns, struct ct_election_todo *todo)
+{
+    /* Nobody reaches the last term by elections alone; who claims it would block all others. */
+    bool voter = ct_job_record_find(&election->record, election->self.id) != NULL &&
+                 ct_term_number(election->seen) < CT_TERM_NUMBER_MAX;
+    int64_t pause_ns = PAUSE_FIRST_NS;
+    for (int64_t passed = now_ns - election->alone_ns;
+         pause_ns < passed && pause_ns < PAUSE_LAST_NS;) {
+        pause_ns *= 2;
+    }
+    election->next_ns = now_ns + pause_ns + (int64_t)(draw(election) % (uint64_t)pause_ns);
+    election->candidacy = 0;
+    if (voter) {
+        election->candidacy = next_term(election);
+        see(election, election->candidacy);
+        election->num_granted = 0;
+        election->fence_ns = INT64_MIN;
+        note_grant(election, election->self.id, election->alone_ns);
+    }
+    ask_all(election, todo);
+    if (voter) {
+        check_won(election, now_ns, todo);
+    }
+}
+
+/* Forgets votes that were given to `answer->id` and are void. */
+static void check_released(struct ct_election *election, const struct ct_vote_answer *answer)
+{
+    for (int i = election->num_promises - 1; i >= 0; i--) {
+        const struct ct_promise *promise = &election->promises[i];
+        if (promise->to == answer->id && answer->seen >= promise->term &&
+            answer->candidacy != promise->term &&
+            (answer->host == NULL || answer->host_term != promise->term)) {
+            release(election, i);
+        }
+    }
+}
+
+/* Does the answer name a host that it may join? */
+static bool has_found(const struct ct_election *election, const struct ct_vote_answer *answer)
+{
+    if (answer->host == NULL || answer->host->id == election->self.id) {
+        return false;
+    }
+    return election->state == CT_ELECTION_HOSTING
+               ? answer->host_term > election->host_term
+               : election->state == CT_ELECTION_LOOKING && may_follow(election, answer->host_term);
+}
+
+void ct_election_answered(struct ct_election *election, const struct ct_vote_answer *answer,
+                          int64_t now_ns, struct ct_election_todo *todo)
+{
+    *todo = (struct ct_election_todo){0};
+    see(election, answer->seen);
+    check_released(election, answer);
+    if (has_found(election, answer)) {
+        todo->stop_hosting = election->state == CT_ELECTION_HOSTING;
+        ct_election_deposed(election, now_ns);
+        todo->join = true;
+        todo->at = *answer->host;
+        todo->at_term = answer->host_term;
+        return;
+    }
+    if (election->state != CT_ELECTION_LOOKING) {
+        return;
+    }
+    if (answer->record != NULL && ct_job_record_compare(answer->record, &election->record) > 0) {
+        /* It asks again with the newer record, in another term. */
+        election->record = *answer->record;
+        election->candidacy = 0;
+        election->next_ns = now_ns;
+    }
+    if (answer->granted && election->candidacy != 0 && answer->asked_term == election->candidacy) {
+        note_grant(election, answer->id, now_ns - answer->alone_ms * CT_NS_PER_MS);
+        check_won(election, now_ns, todo);
+    }
+}
+
+/* ---- time ----------------------------------------------------------------------------------- */
+
+void ct_election_tick(struct ct_election *election, int64_t now_ns, struct ct_election_todo *todo)
+{
+    *todo = (struct ct_election_todo){0};
+    if (election->state != CT_ELECTION_LOOKING) {
+        return;
+    }
+    if (now_ns >= election->give_up_ns) {
+        election->state = CT_ELECTION_ENDED;
+        election->next_ns = election->give_up_ns = INT64_MAX;
+        todo->give_up = true;
+        todo->exit_code = election->record.over ? election->record.exit_code : -1;
+    } else if (now_ns >= election->next_ns) {
+        stand(election, now_ns, todo);
+    }
+}
+
+int64_t ct_election_next(const struct ct_election *election)
+{
+    return election->next_ns < election->give_up_ns ? election->next_ns : election->give_up_ns;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One agent's part in the choice of a new host. Pure: events and the time go in, what to do comes
+ * out; no clock, no socket.
+ *
+ *             host is lost                   more than half of the last world
+ *     FOLLOWING ----------> LOOKING --------------------------------------> HOSTING
+ *         ^                  |   ^ |                                           |
+ *         |   link is up     |   +-+ asks again, in a later term               | deposed
+ *         +------------------+   <---------------------------------------------+
+ *                            | nobody is found in time
+ *                            +------------> ENDED
+ *
+ * An agent has one vote in each term, and none while it hears its host, so that an agent that is
+ * cut off by itself cannot depose a host that others hear. It votes only for a candidate whose
+ * record is not older than its own; an older candidate gets the newer record and asks again.
+ *
+ * Silence and death. An agent counts its host as lost when a lease that the host has given ends, or
+ * when the connection ends. Then it has told its workers to stop. Voters say how long that is ago.
+ * `fence_ns` is when everybody else has stopped, too: until then no world may begin without an
+ * agent that is neither there nor known to be dead. The death of a process is known when its
+ * machine says that nobody listens at its port. If an agent knows that before the lease has ended,
+ * the host has decided nothing without it, and half of a world that the host belonged to is a
+ * quorum.
+ */
+#ifndef CT_RENDEZVOUS_ELECTION_ELECTION_H
+#define CT_RENDEZVOUS_ELECTION_ELECTION_H
+
+#include "common/err.h"
+#include "rendezvous/election/job_record.h"
+
+/* Votes that are remembered one by one. An older one counts as kept for ever. */
+#define CT_PROMISES 16
+
+enum ct_election_state {
+    CT_ELECTION_FOLLOWING,
+    CT_ELECTION_LOOKING,
+    CT_ELECTION_HOSTING,
+    CT_ELECTION_ENDED,
+};
+
+/* To all voters on record. */
+struct ct_vote_ask {
+    uint64_t id;                          /* who asks */
+    uint64_t term;                        /* 0 = it wants no vote, and only asks who is the host */
+    uint64_t record_term, record_version; /* of its record */
+};
+
+struct ct_vote_answer {
+    uint64_t id;         /* who answers */
+    uint64_t seen;       /* the highest term that it knows of */
+    uint64_t candidacy;  /* the term in which it is a candidate itself; 0 = in none */
+    uint64_t asked_term; /* of the question */
+    bool granted;
+    int64_t alone_ms;                   /* granted: since when it has had no host */
+    const struct ct_job_record *record; /* it is newer than that of who asks; NULL = it is not */
+    const struct ct_voter *host;        /* whom it follows, or itself; NULL = nobody */
+    uint64_t host_term;
+};
+
+/* What to do, in the order of the fields. */
+struct ct_election_todo {
+    bool ask; /* send `question` to all voters on record */
+    struct ct_vote_ask question;
+    bool host; /* elected: host the membership in ct_election.host_term, from ct_election.record */
+    bool join; /* connect to `at`, who hosts in `at_term` */
+    struct ct_voter at;
+    uint64_t at_term;
+    bool stop_hosting; /* another one hosts in a later term */
+    bool give_up;      /* end with `exit_code` */
+    int exit_code;
+};
+
+/* Read-only for others. */
+struct ct_election {
+    struct ct_voter self;
+    enum ct_election_state state;
+    struct ct_job_record record;
+    uint64_t seen;      /* the highest term that it knows of */
+    uint64_t promised;  /* the highest term in which it has voted for another or followed a host */
+    uint64_t floor;     /* it follows no host of an earlier term, whatever becomes of its votes */
+    struct ct_promise { /* votes above `floor`, each until it is known to be void */
+        uint64_t term, to;
+    } promises[CT_PROMISES];
+    int num_promises;
+    struct ct_voter host; /* FOLLOWING: whom; LOOKING: whom it followed last; id 0 = unknown */
+    uint64_t host_term;   /* of that host */
+    int64_t lease_ms;     /* the longest lease that a host gives */
+    int64_t give_up_ms;   /* how long it looks for a host */
+    bool current;         /* that host has sent its record: what it decided before is known */
+    int64_t alone_ns;     /* LOOKING: since when */
+    int64_t lease_ns;     /* when the last lease ended or will end */
+    bool host_is_dead;    /* that host, and it was known before the lease ended */
+    int64_t died_ns;      /* when the death of the last host was known; INT64_MIN = it is not */
+    int64_t next_ns, give_up_ns;
+    int64_t fence_ns;   /* HOSTING: see above */
+    uint64_t candidacy; /* the term in which it is a candidate; 0 = it is none */
+    uint64_t granted[CT_VOTERS_BOTH];
+    int num_granted;
+    uint64_t random;
+};
+
+/* Why a candidate that loses may still follow a host of an earlier term: it has voted for nobody
+ * but itself, and a candidacy that is given up is never taken up again. Whoever has voted for it is
+ * released by its next answer, which names another candidacy or none.
+ *
+ * `self` is copied; its id also seeds the pauses between two candidacies. The agent begins LOOKING
+ * for nobody: it does nothing before it has followed a host once. */
+void ct_election_init(struct ct_election *election, const struct ct_voter *self, int64_t lease_ms,
+                      int64_t give_up_ms);
+
+/* A link to a host is up. Returns false if its term is over; then the link is to be closed. */
+bool ct_election_followed(struct ct_election *election, const struct ct_voter *host, uint64_t term,
+                          int64_t now_ns);
+
+/* The host has answered a beat that was sent at `sent_ns`: its lease is `lease_ms` from then. */
+void ct_election_leased(struct ct_election *election, int64_t sent_ns, int64_t lease_ms);
+
+/* The host that it follows has sent this record. Returns true if it is to be pledged. */
+bool ct_election_recorded(struct ct_election *election, const struct ct_job_record *record);
+
+/* The link to the host is lost: its lease or the connection has ended. The workers have been told
+ * to stop. */
+void ct_election_lost(struct ct_election *election, int64_t now_ns);
+
+/* The process with this id is dead: nobody listens at its port any more. */
+void ct_election_dead(struct ct_election *election, uint64_t id, int64_t now_ns);
+
+/* As host: more than half of the world is lost. Gives up hosting and looks for another host. */
+void ct_election_deposed(struct ct_election *election, int64_t now_ns);
+
+/* Somebody asks. Fills in *answer, which borrows from the election. */
+void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *ask, int64_t now_ns,
+                       struct ct_vote_answer *answer);
+
+void ct_election_answered(struct ct_election *election, const struct ct_vote_answer *answer,
+                          int64_t now_ns, struct ct_election_todo *todo);
+
+/* To be called at ct_election_next(); INT64_MAX = never. */
+void ct_election_tick(struct ct_election *election, int64_t now_ns, struct ct_election_todo *todo);
+int64_t ct_election_next(const struct ct_election *election);
+
+#endif

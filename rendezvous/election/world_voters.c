@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * There are few voters, so every search goes through the list.
+ */
+#include "rendezvous/election/world_voters.h"
+
+#include <stddef.h>
+
+const struct ct_voter *ct_world_voters_find(const struct ct_world_voters *world, uint64_t id)
+{
+    for (int i = 0; i < world->count; i++) {
+        if (world->list[i].id == id) {
+            return &world->list[i];
+        }
+    }
+    return NULL;
+}
+
+bool ct_world_voters_enough(const struct ct_world_voters *world, const uint64_t *ids, int count,
+                            bool half)
+{
+    int present = 0;
+    for (int i = 0; i < count; i++) {
+        present += ct_world_voters_find(world, ids[i]) != NULL;
+    }
+    return world->count == 0 || 2 * present > world->count || (half && 2 * present == world->count);
+}

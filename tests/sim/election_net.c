@@ -1,0 +1,576 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ *     sim_election SCHEDULES [FIRST_SEED]
+ *
+ * CT_ELECTION_SCHEDULES in the environment replaces SCHEDULES. Prints what breaks the rules.
+ *
+ * The imagined network: datagrams (questions and answers of an election, each on a connection of
+ * its own in the product) are lost, doubled and delayed; a stream keeps its order, and what was
+ * sent while its way was blocked arrives when the way is free again, as with TCP. A machine answers
+ * for a process that is dead, and only then is its death known.
+ */
+#include "tests/sim/election_sim.h"
+
+#include "common/num.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LONGEST (400 * SEC)
+
+uint64_t el_random(struct sim_el *sim, uint64_t below)
+{
+    uint64_t z = (sim->random += UINT64_C(0x9e3779b97f4a7c15));
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (z ^ (z >> 31)) % below;
+}
+
+void el_break(struct sim_el *sim, const char *rule, int life)
+{
+    if (sim->broken[0] == '\0') {
+        (void)snprintf(sim->broken, sizeof(sim->broken), "at %.4f s, life %d on machine %d: %s",
+                       (double)sim->now / SEC, life, life >= 0 ? sim->lives[life].machine : -1,
+                       rule);
+    }
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+static bool earlier(const struct event *a, const struct event *b)
+{
+    return a->at != b->at ? a->at < b->at : a->order < b->order;
+}
+
+void el_push(struct sim_el *sim, const struct event *event)
+{
+    if (sim->heap_len == sim->heap_room) {
+        sim->heap_room = sim->heap_room > 0 ? 2 * sim->heap_room : 256;
+        sim->heap = realloc(sim->heap, (size_t)sim->heap_room * sizeof(sim->heap[0]));
+        if (sim->heap == NULL) {
+            abort();
+        }
+    }
+    int i = sim->heap_len++;
+    sim->heap[i] = *event;
+    for (; i > 0 && earlier(&sim->heap[i], &sim->heap[(i - 1) / 2]); i = (i - 1) / 2) {
+        struct event kept = sim->heap[i];
+        sim->heap[i] = sim->heap[(i - 1) / 2];
+        sim->heap[(i - 1) / 2] = kept;
+    }
+}
+
+static void schedule(struct sim_el *sim, struct event event, int64_t at)
+{
+    event.at = at > sim->now ? at : sim->now;
+    event.order = sim->order++;
+    el_push(sim, &event);
+}
+
+static struct event take(struct sim_el *sim)
+{
+    struct event first = sim->heap[0], last = sim->heap[--sim->heap_len];
+    int i = 0;
+    for (;;) {
+        int child = 2 * i + 1;
+        if (child + 1 < sim->heap_len && earlier(&sim->heap[child + 1], &sim->heap[child])) {
+            child++;
+        }
+        if (child >= sim->heap_len || earlier(&last, &sim->heap[child])) {
+            break;
+        }
+        sim->heap[i] = sim->heap[child];
+        i = child;
+    }
+    sim->heap[i] = last;
+    return first;
+}
+
+struct event *el_event(struct sim_el *sim, int64_t at, enum kind kind, int to)
+{
+    static struct event event;
+    event = (struct event){.kind = kind, .to = to, .record = -1, .conn = -1};
+    (void)sim;
+    event.at = at;
+    return &event;
+}
+
+/* ---- clocks --------------------------------------------------------------------------------- */
+
+int64_t el_clock(const struct sim_el *sim, int life)
+{
+    const struct life *l = &sim->lives[life];
+    return sim->now / 1000 * l->rate + l->offset;
+}
+
+/* The time at which its clock shows this. */
+int64_t el_when(const struct sim_el *sim, int life, int64_t clock)
+{
+    const struct life *l = &sim->lives[life];
+    return (clock - l->offset) / l->rate * 1000 + 1000;
+}
+
+/* ---- network -------------------------------------------------------------------------------- */
+
+static int64_t delay(struct sim_el *sim)
+{
+    return 20000 + (int64_t)el_random(sim, (uint64_t)sim->plan.delay);
+}
+
+void el_packet(struct sim_el *sim, int from, int machine, const struct event *event)
+{
+    int copies = el_random(sim, 10) == 0 ? 2 : 1;
+    bool lost = !sim->calm && el_random(sim, 12) == 0;
+    for (int i = 0; i < copies && !lost; i++) {
+        struct event copy = *event;
+        copy.kind = PACKET;
+        copy.from = from;
+        copy.to = machine;
+        schedule(sim, copy, sim->now + delay(sim));
+    }
+}
+
+void el_stream(struct sim_el *sim, int conn, bool up, const struct event *event)
+{
+    struct conn *c = &sim->conns[conn];
+    struct event copy = *event;
+    bool own = c->agent == c->host;
+    copy.kind = STREAM;
+    copy.conn = conn;
+    copy.up = up;
+    copy.to = up ? c->host : c->agent;
+    copy.from = up ? c->agent : c->host;
+    copy.seq = c->sent[up]++;
+    copy.sent = sim->now;
+    int64_t at = sim->now + (own ? 1000 : delay(sim));
+    c->last[up] = at > c->last[up] ? at : c->last[up];
+    schedule(sim, copy, c->last[up]);
+}
+
+int el_intern(struct sim_el *sim, const struct ct_job_record *record)
+{
+    for (int i = sim->num_records - 1; i >= 0 && i >= sim->num_records - 16; i--) {
+        if (memcmp(&sim->records[i], record, sizeof(*record)) == 0) {
+            return i;
+        }
+    }
+    if (sim->num_records == sim->record_room) {
+        sim->record_room = sim->record_room > 0 ? 2 * sim->record_room : 64;
+        sim->records = realloc(sim->records, (size_t)sim->record_room * sizeof(*record));
+        if (sim->records == NULL) {
+            abort();
+        }
+    }
+    sim->records[sim->num_records] = *record;
+    return sim->num_records++;
+}
+
+static bool is_blocked(const struct sim_el *sim, int from, int to)
+{
+    return from != to && sim->blocked[from][to];
+}
+
+int el_machine_of(const char *address)
+{
+    return atoi(address);
+}
+
+/* ---- lives ---------------------------------------------------------------------------------- */
+
+int el_new_life(struct sim_el *sim, int machine, bool agent)
+{
+    if (sim->num_lives == LIVES) {
+        return -1;
+    }
+    int life = sim->num_lives++;
+    struct life *l = &sim->lives[life];
+    *l = (struct life){.machine = machine,
+                       .alive = true,
+                       .agent = agent,
+                       .conn = -1,
+                       .running = -1,
+                       .seen_generation = -1,
+                       .exit_code = -1};
+    l->rate = 990 + (int64_t)el_random(sim, 21);
+    l->offset = (int64_t)el_random(sim, 1000) * SEC;
+    struct ct_voter self = {.id = (uint64_t)life + 1, .port = 1};
+    (void)snprintf(self.address, sizeof(self.address), "%d", machine);
+    ct_election_init(&l->election, &self, LEASE / MS, 15000);
+    l->election.random = el_random(sim, UINT64_MAX);
+    sim->on_machine[machine] = life;
+    schedule(sim, *el_event(sim, 0, TIMER, life), sim->now);
+    return life;
+}
+
+void el_kill(struct sim_el *sim, int life)
+{
+    struct life *l = &sim->lives[life];
+    l->alive = false;
+    l->running = -1; /* the guard process ends its workers */
+    sim->on_machine[l->machine] = -1;
+    for (int i = 0; i < sim->num_conns; i++) {
+        struct conn *c = &sim->conns[i];
+        /* Its kernel ends its connections. */
+        if (c->agent == life && c->agent_open) {
+            c->agent_open = false;
+            el_stream(sim, i, true, &(struct event){.what = S_END, .record = -1});
+        }
+        if (c->host == life && c->host_open) {
+            c->host_open = false;
+            if (c->agent != c->host) {
+                el_stream(sim, i, false, &(struct event){.what = S_END, .record = -1});
+            }
+        }
+    }
+}
+
+/* ---- delivery ------------------------------------------------------------------------------- */
+
+static void on_packet(struct sim_el *sim, const struct event *e)
+{
+    int machine = e->to, from_machine = sim->lives[e->from].machine;
+    if (is_blocked(sim, from_machine, machine)) {
+        return;
+    }
+    int life = sim->on_machine[machine];
+    if (life >= 0 && sim->now < sim->lives[life].paused_until) {
+        schedule(sim, *e, sim->lives[life].paused_until + 1000);
+        return;
+    }
+    bool wanted = e->what == P_ASK || e->what == P_PROBE || e->what == P_CONNECT;
+    if (wanted && (life < 0 || (e->id != 0 && sim->lives[life].election.self.id != e->id))) {
+        struct event dead = {.what = P_DEAD, .record = -1, .conn = -1, .id = e->id};
+        /* The kernel of that machine answers; the answer takes the same way as any other. */
+        dead.kind = PACKET;
+        dead.from = e->from;
+        dead.to = from_machine;
+        if (!is_blocked(sim, machine, from_machine) && e->id != 0) {
+            schedule(sim, dead, sim->now + delay(sim));
+        }
+        return;
+    }
+    if (life >= 0) {
+        el_agent_packet(sim, life, e);
+    }
+}
+
+static void on_stream(struct sim_el *sim, const struct event *e)
+{
+    struct conn *c = &sim->conns[e->conn];
+    struct life *to = &sim->lives[e->to];
+    if (is_blocked(sim, sim->lives[e->from].machine, to->machine)) {
+        schedule(sim, *e, sim->now + 200 * MS);
+        return;
+    }
+    if (to->alive && sim->now < to->paused_until) {
+        schedule(sim, *e, to->paused_until + 1000);
+        return;
+    }
+    if (e->seq != c->taken[e->up]) {
+        schedule(sim, *e, sim->now + 10 * MS);
+        return;
+    }
+    c->taken[e->up]++;
+    bool *open = e->up ? &c->host_open : &c->agent_open;
+    if (!*open || !to->alive) {
+        if (e->what != S_END && (e->up ? c->agent_open : c->host_open)) {
+            el_stream(sim, e->conn, !e->up, &(struct event){.what = S_END, .record = -1});
+        }
+        return;
+    }
+    if (e->what == S_END) {
+        *open = false;
+        if (e->up) {
+            el_host_closed(sim, e->to, e->conn);
+        } else if (to->conn == e->conn) {
+            el_agent_lost(sim, e->to);
+        }
+    } else if (e->up) {
+        el_host_hear(sim, e->to, e);
+    } else if (to->conn == e->conn) {
+        el_agent_hear(sim, e->to, e);
+    }
+}
+
+/* ---- faults --------------------------------------------------------------------------------- */
+
+static void block(struct sim_el *sim, int a, int b, bool both)
+{
+    sim->blocked[a][b] = true;
+    sim->blocked[b][a] = sim->blocked[b][a] || both;
+}
+
+static int some_host(const struct sim_el *sim)
+{
+    for (int i = sim->num_lives - 1; i >= 0; i--) {
+        if (sim->lives[i].alive && sim->lives[i].state != H_NONE) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void on_fault(struct sim_el *sim)
+{
+    int machine = (int)el_random(sim, (uint64_t)sim->plan.machines);
+    int host = some_host(sim);
+    if ((el_random(sim, 2) == 0 || sim->plan.lose_host) && host >= 0) {
+        machine = sim->lives[host].machine;
+    }
+    if (sim->plan.lose_host && (sim->started < 0 || host < 0)) {
+        schedule(sim, *el_event(sim, 0, FAULT, 0), sim->now + 100 * MS);
+        return;
+    }
+    int life = sim->on_machine[machine];
+    uint64_t what = sim->plan.lose_host ? 0 : el_random(sim, 14);
+    int64_t later = sim->now + (int64_t)el_random(sim, 8000) * MS;
+    if (what < 4 && life >= 0) { /* killed; mostly it is started again, without its memory */
+        bool agent = sim->lives[life].agent;
+        el_kill(sim, life);
+        if (what < 3 && agent) {
+            schedule(sim, *el_event(sim, 0, COMES, machine), later);
+        }
+    } else if (what < 6) { /* the machine is cut off, both ways or one */
+        bool out = el_random(sim, 3) > 0, in = !out || el_random(sim, 2) == 0;
+        for (int i = 0; i < sim->plan.machines; i++) {
+            sim->blocked[machine][i] = sim->blocked[machine][i] || (out && i != machine);
+            sim->blocked[i][machine] = sim->blocked[i][machine] || (in && i != machine);
+        }
+    } else if (what < 8) { /* two parts */
+        uint64_t part = el_random(sim, UINT64_C(1) << sim->plan.machines);
+        bool both = el_random(sim, 2) == 0;
+        for (int a = 0; a < sim->plan.machines; a++) {
+            for (int b = 0; b < sim->plan.machines; b++) {
+                if ((part >> a & 1) == 1 && (part >> b & 1) == 0) {
+                    block(sim, a, b, both);
+                }
+            }
+        }
+    } else if (what < 9) { /* one way between two machines */
+        block(sim, machine, (int)el_random(sim, (uint64_t)sim->plan.machines), false);
+    } else if (what < 11 && life >= 0) { /* the machine stands still, its workers too */
+        int64_t until = sim->lives[life].paused_until;
+        sim->lives[life].paused_until = later > until ? later : until;
+    } else if (what < 12) { /* a firewall resets a connection */
+        for (int i = 0; i < sim->num_conns; i++) {
+            struct conn *c = &sim->conns[i];
+            if (c->agent == life && c->agent_open && c->host_open && c->agent != c->host) {
+                el_stream(sim, i, true, &(struct event){.what = S_END, .record = -1});
+                el_stream(sim, i, false, &(struct event){.what = S_END, .record = -1});
+            }
+        }
+    } else {
+        memset(sim->blocked, 0, sizeof(sim->blocked)); /* all is well again */
+    }
+    if (what >= 4 && what < 9 && el_random(sim, 2) == 0) {
+        schedule(sim, *el_event(sim, 0, HEALS, 0), later);
+    }
+}
+
+/* ---- a schedule ----------------------------------------------------------------------------- */
+
+/* Never two generations at once. A machine that stands still does not run its workers; when it goes
+ * on, its agent stops them before anything else. */
+static void check_running(struct sim_el *sim)
+{
+    int generation = -1;
+    for (int i = 0; i < sim->num_lives; i++) {
+        const struct life *l = &sim->lives[i];
+        if (l->alive && l->running >= 0 && sim->now > l->paused_until) {
+            if (generation >= 0 && generation != l->running) {
+                el_break(sim, "two generations run at once", i);
+            }
+            generation = l->running;
+        }
+    }
+}
+
+static void check_end(struct sim_el *sim)
+{
+    for (int i = 0; i < sim->num_lives; i++) {
+        const struct life *l = &sim->lives[i];
+        if (l->alive && l->agent) {
+            el_break(sim, "an agent waits for ever", i);
+        }
+    }
+    if (sim->plan.lose_host && (!sim->over || sim->over_code != 0)) {
+        el_break(sim, "the job is lost with its host", -1);
+    }
+}
+
+static void step(struct sim_el *sim, const struct event *e)
+{
+    struct life *l = &sim->lives[e->to];
+    switch (e->kind) {
+    case TIMER:
+        if (l->alive) {
+            bool paused = sim->now < l->paused_until;
+            if (!paused) {
+                el_agent_tick(sim, e->to);
+            }
+            bool looks = l->election.state == CT_ELECTION_LOOKING && l->followed;
+            schedule(sim, *e, paused ? l->paused_until : sim->now + (looks ? 4 : 40) * MS);
+        }
+        break;
+    case WORK:
+        if (l->alive && sim->now < l->paused_until) {
+            schedule(sim, *e, l->paused_until + 2000);
+        } else if (l->alive) {
+            el_agent_work(sim, e->to, e);
+        }
+        break;
+    case STOPPED:
+        if (l->alive && sim->now < l->paused_until) {
+            schedule(sim, *e, l->paused_until + 2000);
+        } else if (l->alive) {
+            el_agent_stopped(sim, e->to);
+        }
+        break;
+    case COMES:
+        if (sim->on_machine[e->to] < 0 && !sim->over) {
+            (void)el_new_life(sim, e->to, true);
+        }
+        break;
+    case FAULT:
+        on_fault(sim);
+        break;
+    case HEALS:
+        memset(sim->blocked, 0, sizeof(sim->blocked));
+        break;
+    case PACKET:
+        on_packet(sim, e);
+        break;
+    case STREAM:
+        on_stream(sim, e);
+        break;
+    }
+}
+
+static bool anybody(const struct sim_el *sim)
+{
+    for (int i = 0; i < sim->num_lives; i++) {
+        if (sim->lives[i].alive && sim->lives[i].agent) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int el_run(struct sim_el *sim, const struct plan *plan)
+{
+    memset(sim, 0, sizeof(*sim));
+    sim->plan = *plan;
+    sim->random = plan->seed;
+    sim->started = -1;
+    memset(sim->on_machine, 0xff, sizeof(sim->on_machine));
+    struct ct_job_record fresh;
+    ct_job_record_init(&fresh);
+    int first = el_new_life(sim, 0, !plan->daemon);
+    el_host_begin(sim, first, 1, &fresh, INT64_MIN);
+    for (int i = 1; i < plan->nodes + plan->spares + plan->daemon; i++) {
+        (void)el_new_life(sim, i, true);
+    }
+    for (int i = 0; i < plan->faults; i++) {
+        schedule(sim, *el_event(sim, 0, FAULT, 0),
+                 100 * MS + (int64_t)el_random(sim, (uint64_t)plan->span));
+    }
+    if (plan->faults > 0) {
+        schedule(sim, *el_event(sim, 0, HEALS, 0), plan->span + 9 * SEC);
+    }
+    while (sim->heap_len > 0 && sim->broken[0] == '\0' && sim->now < LONGEST && anybody(sim)) {
+        struct event e = take(sim);
+        sim->now = e.at;
+        sim->calm = plan->lose_host || sim->now > plan->span + 9 * SEC;
+        sim->events++;
+        step(sim, &e);
+        check_running(sim);
+    }
+    if (sim->broken[0] == '\0') {
+        check_end(sim);
+    }
+    return sim->broken[0] == '\0' ? 0 : -1;
+}
+
+void el_fini(struct sim_el *sim)
+{
+    free(sim->heap);
+    free(sim->records);
+    sim->heap = NULL;
+    sim->records = NULL;
+}
+
+static struct plan random_plan(uint64_t seed)
+{
+    struct sim_el *sim = calloc(1, sizeof(*sim));
+    if (sim == NULL) {
+        abort();
+    }
+    sim->random = seed * 7919 + 1;
+    struct plan plan = {
+        .seed = seed,
+        .nodes = 2 + (int)el_random(sim, 6),
+        .spares = (int)el_random(sim, 3),
+        .max_restarts = (int)el_random(sim, 4),
+        .faults = 1 + (int)el_random(sim, 10),
+        .daemon = el_random(sim, 5) == 0,
+        .span = 1 + (int64_t)el_random(sim, 30) * SEC,
+        .delay = 1000 + (int64_t)el_random(sim, 2) * (int64_t)el_random(sim, (uint64_t)(400 * MS)),
+    };
+    plan.lose_host = el_random(sim, 10) == 0;
+    if (plan.lose_host) {
+        plan.faults = 1;
+        plan.spares = 1;
+        plan.max_restarts = 3;
+        plan.delay = MS;
+    }
+    plan.machines = plan.nodes + plan.spares + 1;
+    free(sim);
+    return plan;
+}
+
+int main(int argc, char **argv)
+{
+    int64_t count = 0, first = 1;
+    uint64_t events = 0, overs = 0, takeovers = 0, lost = 0, restarted = 0;
+    const char *more = getenv("CT_ELECTION_SCHEDULES");
+    struct sim_el *sim = calloc(1, sizeof(*sim));
+    if (sim == NULL || argc < 2 || argc > 3 ||
+        ct_parse_i64(more != NULL ? more : argv[1], 1, 1000000000, &count) != 0 ||
+        (argc == 3 && ct_parse_i64(argv[2], 0, INT64_MAX / 8000, &first) != 0)) {
+        (void)fprintf(stderr, "usage: sim_election SCHEDULES [FIRST_SEED]\n");
+        free(sim);
+        return EXIT_FAILURE;
+    }
+    int rc = 0;
+    for (int64_t i = 0; i < count && rc == 0; i++) {
+        struct plan plan = random_plan((uint64_t)(first + i));
+        rc = el_run(sim, &plan);
+        events += sim->events;
+        overs += sim->over;
+        takeovers += (uint64_t)sim->takeovers;
+        restarted += (uint64_t)sim->restarted;
+        lost += sim->over && sim->over_code == 121;
+        for (int fewer = 0; rc != 0 && fewer <= plan.faults; fewer++) {
+            struct plan again = plan;
+            again.faults = fewer;
+            el_fini(sim);
+            if (el_run(sim, &again) != 0 || fewer == plan.faults) {
+                (void)printf("seed %llu, %d of %d faults, %d nodes, %d spares%s: %s\n",
+                             (unsigned long long)plan.seed, fewer, plan.faults, plan.nodes,
+                             plan.spares, plan.daemon ? ", a daemon" : "", sim->broken);
+                break;
+            }
+        }
+        el_fini(sim);
+    }
+    (void)printf("%lld schedules from seed %lld, %llu events: %llu take-overs, %llu restarts, "
+                 "%llu jobs ended by a decision, %llu of them with 121\n",
+                 (long long)count, (long long)first, (unsigned long long)events,
+                 (unsigned long long)takeovers, (unsigned long long)restarted,
+                 (unsigned long long)overs, (unsigned long long)lost);
+    /* Schedules in which nothing happens would prove little. */
+    bool varied = takeovers > (uint64_t)count / 4 && overs > (uint64_t)count / 2;
+    free(sim);
+    return rc == 0 && (count < 500 || varied) ? EXIT_SUCCESS : EXIT_FAILURE;
+}

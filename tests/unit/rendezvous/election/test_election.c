@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who votes for whom, who wins, and when. tests/sim/ plays many agents together.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "common/clock.h"
+#include "rendezvous/election/election.h"
+
+#define MS CT_NS_PER_MS
+#define LEASE_MS 3000
+#define GIVE_UP_MS 15000
+
+static struct ct_voter voter(uint64_t id)
+{
+    return (struct ct_voter){.id = id, .address = "10.0.0.1", .port = 1};
+}
+
+/* The record of world 0 of voters 1 to `count`, by the first host. */
+static struct ct_job_record record_of(int count)
+{
+    struct ct_job_record record;
+    ct_job_record_init(&record);
+    record.term = CT_TERM_FIRST;
+    record.version = 3;
+    record.formed = (struct ct_world_voters){.generation = 0, .count = count};
+    for (int i = 0; i < count; i++) {
+        record.formed.list[i] = voter((uint64_t)i + 1);
+    }
+    return record;
+}
+
+/* Agent `id` follows voter 1, has heard the record, and its lease began at 0. */
+static struct ct_election follower(uint64_t id, int count)
+{
+    struct ct_election e;
+    struct ct_voter self = voter(id), host = voter(1);
+    struct ct_job_record record = record_of(count);
+    ct_election_init(&e, &self, LEASE_MS, GIVE_UP_MS);
+    assert_true(ct_election_followed(&e, &host, CT_TERM_FIRST, 0));
+    assert_true(ct_election_recorded(&e, &record));
+    ct_election_leased(&e, 0, LEASE_MS);
+    return e;
+}
+
+static struct ct_vote_ask ask(uint64_t id, uint64_t number)
+{
+    return (struct ct_vote_ask){id, number << 32 | id, CT_TERM_FIRST, 3};
+}
+
+static bool grants(struct ct_election *e, uint64_t id, uint64_t number, int64_t now_ns)
+{
+    struct ct_vote_ask question = ask(id, number);
+    struct ct_vote_answer answer;
+    ct_election_asked(e, &question, now_ns, &answer);
+    return answer.granted;
+}
+
+/* Lets the agent ask; returns its question. */
+static struct ct_vote_ask stand(struct ct_election *e, int64_t *now_ns,
+                                struct ct_election_todo *todo)
+{
+    *now_ns = ct_election_next(e);
+    ct_election_tick(e, *now_ns, todo);
+    assert_true(todo->ask);
+    return todo->question;
+}
+
+static void grant_by(struct ct_election *e, uint64_t id, uint64_t term, int64_t alone_ms,
+                     int64_t now_ns, struct ct_election_todo *todo)
+{
+    const struct ct_vote_answer answer = {
+        .id = id, .seen = term, .asked_term = term, .granted = true, .alone_ms = alone_ms};
+    ct_election_answered(e, &answer, now_ns, todo);
+}
+
+static void test_who_hears_its_host_votes_for_nobody(void **state)
+{
+    struct ct_election e = follower(2, 3);
+    struct ct_vote_ask question = ask(3, 2);
+    struct ct_vote_answer answer;
+    (void)state;
+    ct_election_asked(&e, &question, 0, &answer);
+    assert_false(answer.granted);
+    assert_true(answer.host != NULL && answer.host->id == 1 && answer.host_term == CT_TERM_FIRST);
+    ct_election_lost(&e, 10 * MS);
+    ct_election_asked(&e, &question, 250 * MS, &answer);
+    assert_true(answer.granted && answer.host == NULL);
+    assert_int_equal(answer.alone_ms, 240);
+}
+
+static void test_a_term_has_one_vote(void **state)
+{
+    struct ct_election e = follower(2, 3);
+    (void)state;
+    ct_election_lost(&e, 0);
+    assert_true(grants(&e, 3, 5, 0));
+    assert_true(grants(&e, 3, 5, 0)); /* its question came twice */
+    assert_false(grants(&e, 1, 5, 0));
+    assert_false(grants(&e, 1, 4, 0));
+    assert_true(grants(&e, 1, 6, 0));
+    assert_true(grants(&e, 3, 5, 0)); /* the same vote again, not another one */
+    assert_false(grants(&e, 4, 5, 0));
+}
+
+static void test_an_older_record_gets_no_vote_but_the_newer_record(void **state)
+{
+    struct ct_election e = follower(2, 3), c = follower(3, 3);
+    struct ct_job_record newer = record_of(3);
+    struct ct_vote_answer answer;
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    newer.version = 4;
+    assert_true(ct_election_recorded(&e, &newer));
+    ct_election_lost(&e, 0);
+    ct_election_lost(&c, 0);
+    struct ct_vote_ask question = stand(&c, &now_ns, &todo);
+    ct_election_asked(&e, &question, now_ns, &answer);
+    assert_false(answer.granted);
+    assert_true(answer.record != NULL && answer.record->version == 4);
+    ct_election_answered(&c, &answer, now_ns, &todo);
+    assert_false(todo.host);
+    uint64_t before = question.term;
+    question = stand(&c, &now_ns, &todo);
+    assert_true(question.term > before && question.record_version == 4);
+    ct_election_asked(&e, &question, now_ns, &answer);
+    assert_true(answer.granted);
+}
+
+static void test_more_than_half_elects(void **state)
+{
+    struct ct_election e = follower(2, 4);
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    ct_election_lost(&e, 5000 * MS);
+    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
+    assert_false(todo.host);
+    grant_by(&e, 3, question.term - 1, 0, now_ns, &todo); /* for another candidacy */
+    grant_by(&e, 3, question.term, 1000, now_ns, &todo);
+    grant_by(&e, 3, question.term, 1000, now_ns, &todo); /* the same vote */
+    grant_by(&e, 77, question.term, 0, now_ns, &todo);   /* of no voter */
+    assert_false(todo.host);
+    grant_by(&e, 4, question.term, 0, now_ns, &todo);
+    assert_true(todo.host && e.state == CT_ELECTION_HOSTING);
+    assert_true(e.host_term == question.term);
+    /* Voter 4 has only just lost its host. */
+    assert_true(e.fence_ns == now_ns + LEASE_MS * MS + LEASE_MS * MS / 16);
+}
+
+static void test_half_elects_after_a_death_that_is_known_in_time(void **state)
+{
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    struct ct_election e = follower(2, 2);
+    ct_election_lost(&e, 100 * MS);
+    ct_election_dead(&e, 1, 101 * MS);
+    (void)stand(&e, &now_ns, &todo);
+    assert_true(todo.host);
+    assert_true(e.fence_ns >= 101 * MS + LEASE_MS * MS);
+
+    e = follower(2, 2); /* the host may have gone on without it before it died */
+    ct_election_lost(&e, 3000 * MS);
+    ct_election_dead(&e, 1, 3000 * MS);
+    (void)stand(&e, &now_ns, &todo);
+    assert_false(todo.host);
+
+    e = follower(2, 2); /* the death of anybody else says nothing */
+    ct_election_lost(&e, 100 * MS);
+    ct_election_dead(&e, 7, 101 * MS);
+    (void)stand(&e, &now_ns, &todo);
+    assert_false(todo.host);
+
+    e = follower(2, 3); /* of three, one is not half */
+    ct_election_lost(&e, 100 * MS);
+    ct_election_dead(&e, 1, 101 * MS);
+    (void)stand(&e, &now_ns, &todo);
+    assert_false(todo.host);
+
+    e = follower(2, 2); /* it does not know what the host has decided */
+    struct ct_voter host = voter(1);
+    assert_true(ct_election_followed(&e, &host, CT_TERM_FIRST, 0));
+    ct_election_leased(&e, 0, LEASE_MS);
+    ct_election_lost(&e, 100 * MS);
+    ct_election_dead(&e, 1, 101 * MS);
+    (void)stand(&e, &now_ns, &todo);
+    assert_false(todo.host);
+}
+
+static void test_a_plan_counts_beside_the_last_world(void **state)
+{
+    struct ct_election e = follower(2, 3);
+    struct ct_job_record record = record_of(3);
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    record.version = 4;
+    record.planned = (struct ct_world_voters){
+        .generation = 1, .count = 3, .list = {voter(2), voter(8), voter(9)}};
+    assert_true(ct_election_recorded(&e, &record));
+    ct_election_lost(&e, 0);
+    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
+    grant_by(&e, 3, question.term, 0, now_ns, &todo);
+    assert_false(todo.host); /* of the last world only */
+    grant_by(&e, 8, question.term, 0, now_ns, &todo);
+    assert_true(todo.host);
+}
+
+static void test_there_is_no_election_before_the_first_world(void **state)
+{
+    struct ct_voter self = voter(2), host = voter(1);
+    struct ct_job_record record;
+    struct ct_election_todo todo;
+    struct ct_election e;
+    int64_t now_ns;
+    (void)state;
+    ct_election_init(&e, &self, LEASE_MS, GIVE_UP_MS);
+    assert_true(ct_election_next(&e) == INT64_MAX);
+    assert_true(ct_election_followed(&e, &host, CT_TERM_FIRST, 0));
+    ct_job_record_init(&record);
+    record.term = CT_TERM_FIRST;
+    record.planned = (struct ct_world_voters){.generation = 0, .count = 1, .list = {self}};
+    assert_true(ct_election_recorded(&e, &record));
+    ct_election_lost(&e, 0);
+    (void)stand(&e, &now_ns, &todo);
+    assert_false(todo.host);
+}
+
+static void test_an_agent_joins_the_host_that_others_name(void **state)
+{
+    struct ct_election e = follower(3, 3);
+    struct ct_voter other = voter(2);
+    struct ct_election_todo todo;
+    uint64_t term = UINT64_C(2) << 32 | 2;
+    const struct ct_vote_answer answer = {.id = 1, .seen = term, .host = &other, .host_term = term};
+    (void)state;
+    ct_election_answered(&e, &answer, 0, &todo);
+    assert_false(todo.join); /* it has a host */
+    ct_election_lost(&e, 0);
+    ct_election_answered(&e, &answer, 0, &todo);
+    assert_true(todo.join && todo.at.id == 2 && todo.at_term == term);
+    assert_true(ct_election_followed(&e, &other, term, 0));
+    assert_int_equal(e.state, CT_ELECTION_FOLLOWING);
+    struct ct_job_record old = record_of(3);
+    assert_false(ct_election_recorded(&e, &old)); /* of a former host */
+}
+
+static void test_a_vote_binds_until_it_is_void(void **state)
+{
+    struct ct_election e = follower(2, 4);
+    struct ct_voter old = voter(1);
+    struct ct_election_todo todo;
+    struct ct_vote_answer answer = {.id = 3, .seen = UINT64_C(9) << 32};
+    (void)state;
+    ct_election_lost(&e, 0);
+    assert_true(grants(&e, 3, 5, 0));
+    assert_true(grants(&e, 4, 6, 0));
+    assert_false(ct_election_followed(&e, &old, CT_TERM_FIRST, 0));
+    ct_election_dead(&e, 4, 0);
+    assert_false(ct_election_followed(&e, &old, CT_TERM_FIRST, 0)); /* the older vote binds */
+    answer.candidacy = UINT64_C(5) << 32 | 3;
+    ct_election_answered(&e, &answer, 0, &todo); /* still a candidate */
+    assert_false(ct_election_followed(&e, &old, CT_TERM_FIRST, 0));
+    answer.candidacy = 0;
+    ct_election_answered(&e, &answer, 0, &todo);
+    assert_true(ct_election_followed(&e, &old, CT_TERM_FIRST, 0));
+}
+
+static void test_a_host_yields_to_one_of_a_later_term(void **state)
+{
+    struct ct_election e = follower(2, 2);
+    struct ct_voter other = voter(1);
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    ct_election_lost(&e, 100 * MS);
+    ct_election_dead(&e, 1, 101 * MS);
+    (void)stand(&e, &now_ns, &todo);
+    assert_true(todo.host);
+    struct ct_vote_answer answer = {.id = 1, .host = &other, .host_term = e.host_term - 1};
+    ct_election_answered(&e, &answer, now_ns, &todo);
+    assert_false(todo.stop_hosting);
+    answer.host_term = e.host_term + 1;
+    ct_election_answered(&e, &answer, now_ns, &todo);
+    assert_true(todo.stop_hosting && todo.join && e.state == CT_ELECTION_LOOKING);
+}
+
+static void test_who_finds_nobody_ends(void **state)
+{
+    struct ct_election e = follower(2, 3);
+    struct ct_election_todo todo;
+    int asked = 0;
+    (void)state;
+    ct_election_lost(&e, 0);
+    do {
+        ct_election_tick(&e, ct_election_next(&e), &todo);
+        asked += todo.ask;
+    } while (!todo.give_up && asked < 1000);
+    assert_true(todo.give_up && todo.exit_code == -1 && asked > 10);
+    assert_int_equal(e.state, CT_ELECTION_ENDED);
+    assert_true(ct_election_next(&e) == INT64_MAX);
+
+    e = follower(2, 3);
+    e.record.over = true;
+    e.record.exit_code = 7;
+    ct_election_lost(&e, 0);
+    ct_election_tick(&e, GIVE_UP_MS * MS, &todo);
+    assert_true(todo.give_up && todo.exit_code == 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_who_hears_its_host_votes_for_nobody),
+        cmocka_unit_test(test_a_term_has_one_vote),
+        cmocka_unit_test(test_an_older_record_gets_no_vote_but_the_newer_record),
+        cmocka_unit_test(test_more_than_half_elects),
+        cmocka_unit_test(test_half_elects_after_a_death_that_is_known_in_time),
+        cmocka_unit_test(test_a_plan_counts_beside_the_last_world),
+        cmocka_unit_test(test_there_is_no_election_before_the_first_world),
+        cmocka_unit_test(test_an_agent_joins_the_host_that_others_name),
+        cmocka_unit_test(test_a_vote_binds_until_it_is_void),
+        cmocka_unit_test(test_a_host_yields_to_one_of_a_later_term),
+        cmocka_unit_test(test_who_finds_nobody_ends),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a host may decide: with whom, after whose pledge, and what a new host must do first.
+ */
+#include "tests/lib/ct_test.h"
+
+#include "rendezvous/election/office.h"
+
+static struct ct_world_voters world(int generation, int from, int count)
+{
+    struct ct_world_voters out = {.generation = generation, .count = count};
+    for (int i = 0; i < count; i++) {
+        out.list[i].id = (uint64_t)(from + i);
+    }
+    return out;
+}
+
+static struct ct_presence there(int from, int count)
+{
+    struct ct_presence out = {.num_there = count};
+    for (int i = 0; i < count; i++) {
+        out.there[i] = (uint64_t)(from + i);
+    }
+    return out;
+}
+
+/* A host in term 1, voter 1 of 4, whose world 0 is certain. */
+static struct ct_office office_of_four(void)
+{
+    struct ct_office office;
+    struct ct_job_record record;
+    ct_job_record_init(&record);
+    record.formed = world(0, 1, 4);
+    ct_office_begin(&office, 1, 1, &record);
+    return office;
+}
+
+static enum ct_proposal pledge(struct ct_office *office, uint64_t id)
+{
+    return ct_office_pledged(office, id, office->record.term, office->record.version);
+}
+
+static void test_a_world_is_certain_when_all_its_voters_have_pledged(void **state)
+{
+    struct ct_office office = office_of_four();
+    struct ct_presence who = there(1, 4);
+    struct ct_world_voters next = world(1, 1, 4);
+    (void)state;
+    assert_int_equal(ct_office_propose_world(&office, &next, 1, &who), 0);
+    assert_int_equal(office.record.planned.generation, 1);
+    assert_int_equal(pledge(&office, 1), CT_PROPOSAL_NONE);
+    assert_int_equal(pledge(&office, 2), CT_PROPOSAL_NONE);
+    assert_int_equal(pledge(&office, 2), CT_PROPOSAL_NONE);
+    assert_int_equal(pledge(&office, 99), CT_PROPOSAL_NONE);
+    assert_int_equal(pledge(&office, 3), CT_PROPOSAL_NONE);
+    uint64_t version = office.record.version;
+    assert_int_equal(ct_office_pledged(&office, 4, 1, version - 1), CT_PROPOSAL_NONE);
+    assert_int_equal(ct_office_pledged(&office, 4, 2, version), CT_PROPOSAL_NONE);
+    assert_int_equal(pledge(&office, 4), CT_PROPOSAL_WORLD);
+    assert_int_equal(office.record.formed.generation, 1);
+    assert_int_equal(office.record.planned.generation, -1);
+    assert_int_equal(office.record.restarts, 1);
+    assert_true(office.record.version > version);
+}
+
+static void test_the_loss_of_a_voter_ends_its_proposal_only(void **state)
+{
+    struct ct_office office = office_of_four();
+    struct ct_presence who = there(1, 3);
+    struct ct_world_voters next = world(1, 1, 3);
+    (void)state;
+    assert_false(ct_office_left(&office, 2));
+    assert_int_equal(ct_office_propose_world(&office, &next, 0, &who), 0);
+    assert_false(ct_office_left(&office, 4));
+    assert_true(ct_office_left(&office, 2));
+    assert_int_equal(pledge(&office, 1), CT_PROPOSAL_NONE);
+    /* The host knows that its own plan was not carried out, so only the last world counts. */
+    assert_false(ct_office_must_take_over(&office));
+    next = world(2, 3, 2);
+    next.list[0].id = 1;
+    assert_int_equal(ct_office_propose_world(&office, &next, 0, &who), 0);
+    assert_int_equal(office.record.formed.generation, 0);
+}
+
+static void test_half_is_enough_for_a_host_of_that_world(void **state)
+{
+    struct ct_office office = office_of_four();
+    struct ct_presence two = there(1, 2), one = there(1, 1);
+    (void)state;
+    assert_true(ct_office_has_quorum(&office, &two));
+    assert_false(ct_office_has_quorum(&office, &one));
+    office.self = 9; /* elected, but of another world */
+    assert_false(ct_office_has_quorum(&office, &two));
+    office.self = 0; /* a ctrdzvd */
+    assert_true(ct_office_has_quorum(&office, &two));
+    assert_int_equal(ct_office_propose_end(&office, 0, &one), CT_EBUSY);
+    assert_false(office.record.over);
+}
+
+static void test_a_host_goes_on_alone_only_if_all_others_are_dead(void **state)
+{
+    struct ct_office office = office_of_four();
+    struct ct_presence who = there(1, 1);
+    (void)state;
+    who.dead[who.num_dead++] = 2;
+    who.dead[who.num_dead++] = 3;
+    assert_false(ct_office_has_quorum(&office, &who)); /* voter 4 may have been elected by them */
+    who.dead[who.num_dead++] = 4;
+    assert_true(ct_office_has_quorum(&office, &who));
+}
+
+static void test_a_former_hosts_plan_comes_first(void **state)
+{
+    struct ct_office office;
+    struct ct_job_record record;
+    struct ct_presence few = there(1, 2), all = there(1, 3);
+    (void)state;
+    ct_job_record_init(&record);
+    record.formed = world(4, 1, 3);
+    record.planned = world(5, 3, 3);
+    ct_office_begin(&office, 1, 7, &record);
+    assert_true(ct_office_must_take_over(&office));
+    assert_false(ct_office_has_quorum(&office, &few)); /* of the old world alone */
+    assert_false(ct_office_has_quorum(&office, &all));
+    all.there[all.num_there++] = 4;
+    assert_int_equal(ct_office_take_over(&office, &few), CT_EBUSY);
+    assert_int_equal(ct_office_take_over(&office, &all), 0);
+    /* What is pledged still names both worlds. */
+    assert_true(office.record.formed.generation == 4 && office.record.planned.generation == 5);
+    for (uint64_t id = 1; id <= 3; id++) {
+        assert_int_equal(pledge(&office, id), CT_PROPOSAL_NONE);
+    }
+    assert_int_equal(pledge(&office, 4), CT_PROPOSAL_TAKE_OVER);
+    assert_true(office.record.formed.generation == 5 && office.record.planned.generation == -1);
+    assert_false(ct_office_must_take_over(&office));
+}
+
+static void test_the_end_is_pledged_like_a_world(void **state)
+{
+    struct ct_office office = office_of_four();
+    struct ct_presence who = there(1, 3);
+    (void)state;
+    assert_int_equal(ct_office_propose_end(&office, 3, &who), 0);
+    assert_true(office.record.over && office.record.exit_code == 3);
+    assert_int_equal(pledge(&office, 1), CT_PROPOSAL_NONE);
+    assert_int_equal(pledge(&office, 2), CT_PROPOSAL_NONE);
+    assert_int_equal(pledge(&office, 3), CT_PROPOSAL_END);
+}
+
+static void test_a_generation_uses_one_restart(void **state)
+{
+    struct ct_office office = office_of_four();
+    struct ct_presence who = there(1, 4);
+    struct ct_world_voters next = world(1, 1, 4);
+    (void)state;
+    assert_true(ct_office_charge(&office, 1));
+    assert_true(ct_office_charge(&office, 1));
+    assert_int_equal(office.record.restarts, 1);
+    assert_int_equal(ct_office_propose_world(&office, &next, office.record.restarts, &who), 0);
+    for (uint64_t id = 1; id <= 4; id++) {
+        (void)pledge(&office, id);
+    }
+    assert_false(ct_office_charge(&office, 1));
+    assert_int_equal(office.record.restarts, 1);
+}
+
+static void test_a_lease_ends_with_the_quorum(void **state)
+{
+    struct ct_office office = office_of_four();
+    struct ct_presence who = there(1, 4);
+    const int64_t heard[] = {100, 90, 40, 10};
+    (void)state;
+    assert_int_equal(ct_office_lease(&office, &who, heard, 1000), 1090); /* half: 1 and 2 */
+    office.self = 9;
+    assert_int_equal(ct_office_lease(&office, &who, heard, 1000), 1040); /* 1, 2 and 3 */
+    who.num_there = 2;
+    assert_true(ct_office_lease(&office, &who, heard, 1000) == INT64_MIN);
+    office.record.formed.count = 0;
+    assert_true(ct_office_lease(&office, &who, heard, 1000) == INT64_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_world_is_certain_when_all_its_voters_have_pledged),
+        cmocka_unit_test(test_the_loss_of_a_voter_ends_its_proposal_only),
+        cmocka_unit_test(test_half_is_enough_for_a_host_of_that_world),
+        cmocka_unit_test(test_a_host_goes_on_alone_only_if_all_others_are_dead),
+        cmocka_unit_test(test_a_former_hosts_plan_comes_first),
+        cmocka_unit_test(test_the_end_is_pledged_like_a_world),
+        cmocka_unit_test(test_a_generation_uses_one_restart),
+        cmocka_unit_test(test_a_lease_ends_with_the_quorum),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -339,6 +339,10 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
     case CT_MSG_STOP:
     case CT_MSG_OVER:
     case CT_MSG_QUERY:
+    case CT_MSG_RECORD:
+    case CT_MSG_PLEDGE:
+    case CT_MSG_ASK:
+    case CT_MSG_VOTE:
     case CT_MSG_RESULT: /* the server takes it for itself */
     case CT_MSG_TYPES:
         violation(m, member, msg, "", now_ns);

@@ -158,7 +158,11 @@ struct ct_msg_query {
 struct ct_msg {
     enum ct_msg_type type;
     int generation;   /* SERVING to STOPPED, STANDS, WORLD, STOP, QUERY; other messages have none */
-    int64_t clock_ms; /* FAILED and BEAT from an agent: its monotonic clock when sent */
+    int64_t clock_ms; /* FAILED, BEAT and PLEDGE from an agent: its monotonic clock when sent; the
+                         answer to a BEAT has the same */
+    int64_t lease_ms; /* the answer to a BEAT, if `has_lease`: how long from then the agent may go
+                         on without another answer (docs/FAILOVER.md) */
+    bool has_lease;
     struct ct_msg_join join;        /* JOIN */
     struct ct_msg_world world;      /* WORLD */
     uint16_t port;                  /* SERVING */

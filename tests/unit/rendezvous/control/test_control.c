@@ -47,6 +47,8 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .type = type,
         .generation = 7,
         .clock_ms = 123456789,
+        .lease_ms = 2750,
+        .has_lease = true,
         .join = {"run",
                  "gpu-1",
                  "trainer",
@@ -126,6 +128,8 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
                                             type == CT_MSG_STANDS
                                         ? 7
                                         : 0);
+    assert_int_equal(b->has_lease, type == CT_MSG_BEAT);
+    assert_int_equal(b->lease_ms, type == CT_MSG_BEAT ? 2750 : 0);
     bool timed = type == CT_MSG_FAILED || type == CT_MSG_BEAT || type == CT_MSG_PLEDGE;
     assert_int_equal(b->clock_ms, timed ? 123456789 : 0);
     bool pledge = type == CT_MSG_PLEDGE, vote = type == CT_MSG_VOTE;

@@ -16,7 +16,8 @@ static const struct {
     const char *name, *title;
 } topics[] = {
     [CT_HELP_JOB] = {"job", "the workers, the program, reports"},
-    [CT_HELP_RESTART] = {"restart", "restarts, stopping, signals, hangs"},
+    [CT_HELP_RESTART] = {"restart", "restarts, stopping, signals"},
+    [CT_HELP_HANG] = {"hang", "workers that hang or are slow"},
     [CT_HELP_OUTPUT] = {"output", "what workers write: files, prefixes, filters"},
     [CT_HELP_NODES] = {"nodes", "several machines, and where their store is"},
     [CT_HELP_HOSTS] = {"hosts", "one command that starts all machines"},

@@ -124,18 +124,18 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_HANG_TIMEOUT, 0, false, "hang-timeout", "SECONDS|auto|off",
      "report a worker that makes no progress for this long while others\n"
      "wait for it. Default off",
-     .ctrun_only = true, .topic = CT_HELP_RESTART, .brief = "report a worker that hangs"},
+     .ctrun_only = true, .topic = CT_HELP_HANG, .brief = "report a worker that hangs"},
     {CT_OPT_ON_HANG, 0, false, "on-hang", "report|restart|abort",
-     "what to do when a worker hangs. Default restart", .ctrun_only = true,
-     .topic = CT_HELP_RESTART, WORD(on_hang, ct_on_hang, CT_ON_HANG_REPORT)},
+     "what to do when a worker hangs. Default restart", .ctrun_only = true, .topic = CT_HELP_HANG,
+     WORD(on_hang, ct_on_hang, CT_ON_HANG_REPORT)},
     {CT_OPT_HANG_STACKS, 0, false, "hang-stacks", "SECONDS|off",
      "at a hang, ask the workers for so long where they stand, and print\n"
      "their stacks. Default 5",
-     .ctrun_only = true, .topic = CT_HELP_RESTART},
+     .ctrun_only = true, .topic = CT_HELP_HANG},
     {CT_OPT_SLOW_FACTOR, 0, false, "slow-factor", "FACTOR|off",
      "say which worker works so many times as long as the others, which\n"
      "wait for it, and where it stands. Default off",
-     .ctrun_only = true, .topic = CT_HELP_RESTART},
+     .ctrun_only = true, .topic = CT_HELP_HANG},
     {CT_OPT_REDIRECTS, 'r', false, "redirects", "MAP",
      "write output to files instead: 0 none, 1 stdout, 2 stderr, 3 both,\n"
      "or by local rank as in 0:1,1:3. Default 0",

@@ -84,6 +84,7 @@ enum ct_option_id {
 enum ct_help_topic {
     CT_HELP_JOB,
     CT_HELP_RESTART,
+    CT_HELP_HANG,
     CT_HELP_OUTPUT,
     CT_HELP_NODES,
     CT_HELP_HOSTS,

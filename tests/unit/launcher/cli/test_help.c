@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-static const char *const topics[] = {NULL,    "job",     "restart", "output",   "nodes",
+static const char *const topics[] = {NULL,    "job",     "restart", "hang",     "output", "nodes",
                                      "hosts", "binding", "gpu",     "torchrun", "all"};
 #define TOPICS (sizeof(topics) / sizeof(topics[0]))
 

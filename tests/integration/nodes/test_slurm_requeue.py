@@ -26,11 +26,14 @@ class Requeue(testlib.Case):
     def sbatch(self, *args):
         return self.ask("sbatch", "--parsable", "-o", self.out, *args).strip()
 
-    def ask(self, *argv):
-        done = subprocess.run(
+    def tell(self, *argv):
+        return subprocess.run(
             [*map(str, (*self.slurm.inside, *argv))], capture_output=True, text=True, check=False,
             env=proc.clean_environment() | self.slurm.env | {"CTRUN": str(CTRUN)}, timeout=DEADLINE,
         )  # fmt: skip
+
+    def ask(self, *argv):
+        done = self.tell(*argv)
         self.assertEqual(done.returncode, 0, done)
         return done.stdout
 
@@ -73,8 +76,8 @@ class Requeue(testlib.Case):
             except BlockingIOError:
                 pass
             now = self.state(job, "JobState")
-            if now == "PENDING":  # Slurm would let it wait for two minutes
-                self.ask("scontrol", "update", f"JobId={job}", "StartTime=now")
+            if now == "PENDING":  # Slurm would let it wait for two minutes; it may have begun meanwhile
+                self.tell("scontrol", "update", f"JobId={job}", "StartTime=now")
             return now
 
         wait.wait_until(lambda: state() == "COMPLETED", "the job has ended well", DEADLINE)

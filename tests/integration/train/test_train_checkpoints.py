@@ -14,6 +14,9 @@ EPOCHS = 300
 ARGS = ("--hidden", "64", "--batch-size", "24", "--epochs", str(EPOCHS), "--device", "cpu")
 
 
+# A training in which kills find their place: 300 epochs take less than a tenth of a second.
+LONG = ("--epochs", str(10 * EPOCHS))
+
 # Waiting for the disk after each of many short epochs would be most of the test.
 ONLY_LAST = ("--checkpoint-every", "1000000")
 
@@ -43,9 +46,9 @@ class TrainCheckpoints(testlib.Case):
         self.assertEqual(result.code, 0, result)
         return result
 
-    def undisturbed(self):
+    def undisturbed(self, *args):
         path = self.tmp / "undisturbed"
-        self.train("--checkpoint", path, *ONLY_LAST)
+        self.train("--checkpoint", path, *ONLY_LAST, *args)
         return path.read_bytes()
 
     def steps(self):
@@ -80,12 +83,12 @@ class TrainCheckpoints(testlib.Case):
     # ---- kills -------------------------------------------------------------------------------
 
     def check_kills(self, workers, wanted):
-        expected = self.undisturbed() if workers == 1 else None
+        expected = self.undisturbed(*LONG) if workers == 1 else None
         seed = random.randrange(1 << 32)
         rng = random.Random(seed)
         job = self.start_ctrun(
             "--nproc-per-node", str(workers), "--max-restarts", "100", "--no-python",
-            *self.argv(*self.going_on, "--checkpoint-every", "50", "--checkpoint", self.final,
+            *self.argv(*self.going_on, *LONG, "--checkpoint-every", "50", "--checkpoint", self.final,
                        "--snapshot", "off"),
         )  # fmt: skip
         kills = 0
@@ -108,7 +111,7 @@ class TrainCheckpoints(testlib.Case):
             whole = self.tmp / "whole"
             again = self.ctrun(
                 "--nproc-per-node", str(workers), "--no-python",
-                *self.argv("--checkpoint", whole, *ONLY_LAST),
+                *self.argv("--checkpoint", whole, *ONLY_LAST, *LONG),
             )
             self.assertEqual(again.code, 0, again)
             expected = whole.read_bytes()

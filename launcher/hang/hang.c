@@ -24,8 +24,9 @@
 #define STARVED_PERCENT 10
 #define STARVED_FACTOR 4
 
-/* CPU time that warms up a program without a page: an interpreter has read its modules. */
-#define WARM_UP_CPU_NS CT_NS_PER_S
+/* CPU time that warms up a program without a page: an interpreter has read its modules. To import
+ * PyTorch takes 0.9 s on a fast processor. */
+#define WARM_UP_CPU_NS (500 * CT_NS_PER_MS)
 
 /* So many steps must be measured before `auto` knows the usual time of a step. */
 #define USUAL_STEPS 3

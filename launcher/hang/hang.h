@@ -12,8 +12,8 @@
  * progress, the others only wait for it, so a slow rank is never taken for a hanging one.
  *
  * A rank has warmed up at the end of its first step: that step loads, compiles and connects for an
- * unknown time. A program without a page has warmed up after its first second of CPU time. There is
- * no verdict until every living rank has warmed up.
+ * unknown time. A program without a page has warmed up after half a second of CPU time. There is no
+ * verdict until every living rank has warmed up.
  *
  * Two cases need no such agreement. A rank that has been stopped for the whole timeout is reported
  * even if others use the CPU, since they may spin while they wait for it. And of programs without a

@@ -427,9 +427,13 @@ def strip():
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if entry != folder]
     sys.path_importer_cache.pop(folder, None)
-    rest = os.environ["PYTHONPATH"].partition(os.pathsep)[2]
-    if rest:
-        os.environ["PYTHONPATH"] = rest  # in its old place
+    entries = os.environ["PYTHONPATH"].split(os.pathsep)
+    for at, entry in enumerate(entries):
+        if os.path.abspath(entry) == folder:  # the first, unless a wrapper around the interpreter has added some
+            del entries[at]
+            break
+    if entries:
+        os.environ["PYTHONPATH"] = os.pathsep.join(entries)  # in its old place
     else:
         del os.environ["PYTHONPATH"]
     version, descriptor, role = os.environ.pop(VARIABLE).split(":")

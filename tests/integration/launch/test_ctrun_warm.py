@@ -162,6 +162,15 @@ class Warm(testlib.Case):
         args = ("--module", "golden", "x")
         self.assert_alike(self.see("cold", False, *args, env=env), self.see("warm", True, *args, env=env), set())
 
+    def test_the_same_behind_a_wrapper_that_adds_to_the_path(self):
+        wrapper = self.script(
+            "python", f'#!/bin/sh\nPYTHONPATH=/first${{PYTHONPATH:+:$PYTHONPATH}} exec {sys.executable} "$@"\n'
+        )
+        os.chmod(wrapper, 0o755)
+        for path in ({}, {"PYTHONPATH": "/users"}):
+            env = {"PYTHON_EXEC": wrapper, **path}
+            self.assert_alike(self.see("cold", False, env=env), self.see("warm", True, env=env), set())
+
     def test_the_same_with_binding_and_hang_detection(self):
         options = ("--hang-timeout", "100") + (("--bind", "core") if (os.cpu_count() or 1) > 1 else ())
         cold = self.see("cold", False, options=options)

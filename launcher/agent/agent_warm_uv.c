@@ -400,12 +400,15 @@ static void look_at_import(struct ct_agent_run *run)
         return;
     }
     ct_spare_receive(spare->channel, 0, message);
-    if (message->word == CT_SPARE_NOTHING || message->word == CT_SPARE_GONE) {
+    /* This cannot wait until it is ready: what it prints into a file in memory takes memory, and
+     * into a full pipe it waits. */
+    bool printed = has_printed(spare, why, sizeof(why));
+    if (!printed && (message->word == CT_SPARE_NOTHING || message->word == CT_SPARE_GONE)) {
         /* on_spare_exit() sees that it is gone. */
         ct_warm_used(policy, cpu_ms_of(ct_proc_pid(spare->proc)), ct_clock_now(NULL));
         return;
     }
-    if (message->word == CT_SPARE_READY && !has_printed(spare, why, sizeof(why))) {
+    if (!printed && message->word == CT_SPARE_READY) {
         uint64_t bytes = ct_warm_memory_of(ct_proc_pid(spare->proc));
         ct_warm_ready(policy, spare->rank, bytes);
         ct_log(&run->log, CT_LOG_INFO,

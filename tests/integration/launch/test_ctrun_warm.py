@@ -302,6 +302,26 @@ class Warm(testlib.Case):
         self.unfit("import os, sys\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
                    "  sys.exit(9)\n", "import unfit: SystemExit: 9")  # fmt: skip
 
+    def test_an_import_that_prints_without_end_is_stopped_at_once(self):
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        (packages / "endless.py").write_text(
+            "import os\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
+            "  while not os.path.exists('enough'):\n    os.write(1, b'x' * 4096)\n"
+        )
+        program = self.program("import os, time\nimport endless\n{wait}first_generation()\n")
+        for options in ((), ("--tee", "3")):  # it prints into a file in memory, or into a pipe that is full soon
+            job = self.start_ctrun("-n", "1", "--max-restarts", "1", "--warm", *options, program, cwd=self.tmp,
+                                   env={"PYTHONPATH": packages})  # fmt: skip
+            try:
+                job.wait_for("--warm makes no spares: an import has printed: xxx", LIMIT)
+            finally:
+                (self.tmp / "enough").touch()
+                self.go.touch()
+            self.assertEqual(job.wait(LIMIT).code, 0)
+            (self.tmp / "enough").unlink()
+            self.go.unlink()
+
     def test_an_interpreter_without_the_hook_never_runs_the_program(self):
         python = self.script("python", f'#!/bin/sh\nshift\nexec {sys.executable} -I -u "$@"\n')
         os.chmod(python, 0o755)

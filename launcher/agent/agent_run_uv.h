@@ -148,6 +148,7 @@ struct ct_agent_warm {
     char *plan;                      /* what spares are told to import; NULL = not known */
     bool said_off;                   /* the user was told that no spare is made any more */
     int taken;                       /* workers of this generation that were spares */
+    int64_t set_ms;                  /* how long the next spare has to say that it is set */
     struct ct_spare_message message; /* the one that came last */
 };
 

@@ -39,7 +39,10 @@
 /* All spares together have this time to say that they are there. They only wait for this, but the
  * machine may be busy. */
 #define PONG_MS 2000
-/* One spare has this time to compare its files and its environment, which takes milliseconds. */
+/* One spare has this time to compare its files and its environment, which takes milliseconds. If
+ * one does not make it, the next one has a quarter of its time, because nothing else happens
+ * meanwhile: many spares may wait for the same file server, and other machines take a silent ctrun
+ * for lost. */
 #define SET_MS 2000
 
 #define PRINTED_MAX 120
@@ -611,6 +614,7 @@ void ct_agent_warm_begin(struct ct_agent_run *run)
     struct ct_spare_message *message = &run->warm.message;
     int64_t deadline = ct_clock_now(NULL) + PONG_MS * CT_NS_PER_MS;
     run->warm.taken = 0;
+    run->warm.set_ms = SET_MS;
     for (int rank = 0; run->warm.on && rank < run->warm.policy.count; rank++) {
         struct ct_agent_spare *spare = find_spare(run, rank);
         if (spare != NULL) {
@@ -660,7 +664,9 @@ static int hand_over(struct ct_agent_spare *spare, char *const *env, const int s
     (void)snprintf(why, CT_WARM_WHY_MAX, "its spare (pid %d) does not answer",
                    (int)ct_proc_pid(spare->proc));
     if (rc == 0) {
-        ct_spare_receive(spare->channel, ct_clock_now(NULL) + SET_MS * CT_NS_PER_MS, message);
+        int64_t deadline = ct_clock_now(NULL) + run->warm.set_ms * CT_NS_PER_MS;
+        ct_spare_receive(spare->channel, deadline, message);
+        run->warm.set_ms /= message->word == CT_SPARE_NOTHING ? 4 : 1;
         if (message->word == CT_SPARE_NO) {
             (void)snprintf(why, CT_WARM_WHY_MAX, "%s", message->text);
         }

@@ -248,6 +248,38 @@ class Warm(testlib.Case):
         program = self.program("import os, time\n{wait}first_generation()\n")
         self.assert_warm(self.restart(program, before=kill))
 
+    def test_spares_that_stick_at_the_hand_over_cost_no_machine(self):
+        """They say that they are there, and then nothing, as if a file server had gone."""
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        (packages / "stuck.py").write_text(
+            "import os, _socket\n"
+            "paths = ['/proc/self/fd/' + name for name in os.listdir('/proc/self/fd') if int(name) > 2]\n"
+            "found = [p for p in paths if os.path.exists(p) and os.readlink(p).startswith('socket:')]\n"
+            "if found:\n  channel = _socket.socket(fileno=os.dup(int(found[0][14:])))\n  channel.send(b'ready')\n"
+            "  while True:\n    message = channel.recv(65536)\n    if message == b'ping':\n      channel.send(b'pong')\n"
+            "    if not message:\n      os._exit(0)\n"
+        )
+        program = self.program("import os, time\nimport stuck\n{wait}first_generation()\n")
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        jobs = [
+            self.start_ctrun(
+                "--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port,
+                "-n", "6", "--max-restarts", "1", "--warm", program,
+                env={"PYTHONPATH": packages, "LOGLEVEL": "info"}, cwd=self.tmp,
+            )
+            for rank in range(2)
+        ]  # fmt: skip
+        for job in jobs:
+            job.wait_for("the spare of local rank 5 is ready", LIMIT)
+        self.go.touch()
+        for job in jobs:
+            result = job.wait(LIMIT)
+            self.assertEqual(result.code, 0, result)
+            self.assertEqual(result.err.count("does not answer"), 6, result)
+            self.assertNotIn("lost", result.err)
+
     def test_a_file_that_was_imported_has_changed(self):
         packages = self.tmp / "site-packages"
         packages.mkdir()

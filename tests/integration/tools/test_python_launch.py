@@ -31,6 +31,10 @@ def once():
         raise ValueError("at first")
     return os.environ["CTRUN_GENERATION"]
 
+def leave(rank):
+    if os.environ["RANK"] == str(rank):
+        sys.exit(0)
+
 def unsendable():
     return lambda: 0
 """
@@ -68,6 +72,13 @@ class Launch(python_package.Case):
             "try:\n    ctrun.launch(jobs.die)\n"
             "except ctrun.LaunchError as e:\n    print(e.exit_code, e.cause, e)\n")  # fmt: skip
         self.assertRegex(result.out, "^41 None rank 0 failed on .*41", result)
+
+    def test_a_rank_that_ends_without_a_result(self):
+        for rank in range(2):
+            result = self.run_python(
+                f"try:\n    ctrun.launch(jobs.leave, ({rank},), nproc=2)\n"
+                "except ctrun.LaunchError as e:\n    print(e.exit_code, e)\n")  # fmt: skip
+            self.assertRegex(result.out, rf"(?m)^0 the job has succeeded, but .*rank {rank} .*", result)
 
     def test_a_restart_may_help(self):
         result = self.run_python("print(ctrun.launch(jobs.once, nproc=2, max_restarts=1))")

@@ -141,7 +141,11 @@ def _collect(place: pathlib.Path, code: int) -> List[Any]:
         report = None
     if code != 0:
         raise _failure(place, code, report)
-    world = int((place / "world").read_text(encoding="ascii"))
+    try:
+        world = int((place / "world").read_text(encoding="ascii"))
+    except FileNotFoundError:  # sys.exit(0), say
+        why = "the job has succeeded, but rank 0 has ended without a result"
+        raise LaunchError(why, code, report, None) from None
     results = []
     for rank in range(world):
         outcome = _read(place / f"result-{rank}")

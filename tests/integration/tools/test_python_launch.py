@@ -2,6 +2,7 @@
 """ctrun.launch() calls a function on all ranks; `python -m ctrun` makes the alias torchrun."""
 
 import os
+import signal
 import sys
 
 import testlib
@@ -35,17 +36,25 @@ def leave(rank):
     if os.environ["RANK"] == str(rank):
         sys.exit(0)
 
+def wait_for_ever():
+    import time
+    print("waiting", flush=True)
+    time.sleep(1000)
+
 def unsendable():
     return lambda: 0
 """
 
 
 class Launch(python_package.Case):
-    def run_python(self, text, env=None):
+    def start_python(self, text, env=None):
         (self.tmp / "jobs.py").write_text(MODULE)
         script = self.script("main.py", "import ctrun, jobs, sys\n" + text)
-        return self.run_program(
+        return self.start(
             sys.executable, script, env={**python_package.environment(), "TMPDIR": str(self.tmp), **(env or {})})
+
+    def run_python(self, text, env=None):
+        return self.start_python(text, env).wait()
 
     def test_results_come_back_by_rank(self):
         result = self.run_python("print(ctrun.launch(jobs.rank_times, (10,), {'plus': 5}, nproc=3))")
@@ -79,6 +88,13 @@ class Launch(python_package.Case):
                 f"try:\n    ctrun.launch(jobs.leave, ({rank},), nproc=2)\n"
                 "except ctrun.LaunchError as e:\n    print(e.exit_code, e)\n")  # fmt: skip
             self.assertRegex(result.out, rf"(?m)^0 the job has succeeded, but .*rank {rank} .*", result)
+
+    def test_the_job_ends_with_the_process_that_waits_for_it(self):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            job = self.start_python("ctrun.launch(jobs.wait_for_ever, nproc=2)")
+            job.wait_for("[1] waiting")
+            job.signal(number)
+            job.wait_no_family(60)
 
     def test_a_restart_may_help(self):
         result = self.run_python("print(ctrun.launch(jobs.once, nproc=2, max_restarts=1))")

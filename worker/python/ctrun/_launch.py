@@ -20,6 +20,17 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeV
 
 _T = TypeVar("_T")
 
+#: Becomes ctrun, which is asked to end when the process (and in it the thread) ends that waits for it: a notebook
+#: whose kernel is killed would leave a job that nobody ends. preexec_fn is not safe in a program with threads.
+_STARTER = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, int(signal.SIGTERM))  # PR_SET_PDEATHSIG
+for number in (signal.SIGPIPE, signal.SIGXFSZ):  # this interpreter ignores them
+    signal.signal(number, signal.SIG_DFL)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
 
 class LaunchError(RuntimeError):
     """The job has failed. `exit_code` is that of ctrun(1), and `report` is what ctreport(5)
@@ -109,8 +120,8 @@ def launch(
     env: variables of ctrun and so of the workers, besides those of this process.
     timeout: after so many seconds the job is ended and subprocess.TimeoutExpired is raised.
 
-    What the workers print is shown. Raises LaunchError if the job fails; its text is the first
-    failure as ctrun tells it."""
+    What the workers print is shown. The job is ended when this process ends, however it does. Raises
+    LaunchError if the job fails; its text is the first failure as ctrun tells it."""
     if hosts is not None and folder is None:
         raise ValueError("with `hosts`, `folder` must name a folder that all machines share")
     packed = _pack(function, args, kwargs or {})
@@ -119,12 +130,17 @@ def launch(
         # The workers import what this process can; they must know where before they unpack the rest.
         path = [p or os.getcwd() for p in sys.path]
         (place / "job").write_bytes(pickle.dumps(path) + packed)
-        command = [program(), "--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts)]
+        ctrun = shutil.which(program())
+        if ctrun is None:
+            raise FileNotFoundError(f"{program()} cannot be executed")
+        command = [ctrun, "--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts)]
         if hosts is not None:
             command += ["--hosts", ",".join(hosts)]
         command += ["--report", str(place / "report.json"), *options, "--no-python"]
         command += ["--", sys.executable, "-u", "-m", "ctrun._worker", str(place)]
-        with subprocess.Popen(command, env={**os.environ, **(env or {})}, stdin=subprocess.DEVNULL) as process:
+        starter = [sys.executable, "-I", "-S", "-c", _STARTER, str(os.getpid())]
+        variables = {**os.environ, **(env or {})}
+        with subprocess.Popen(starter + command, env=variables, stdin=subprocess.DEVNULL) as process:
             try:
                 code = process.wait(timeout)
             except BaseException:

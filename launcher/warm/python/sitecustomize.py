@@ -257,19 +257,20 @@ class Spare:
         seen = self.seen
 
         class Recorder(self.environ_class):
+            # The keys of os.environb are bytes.
             def __getitem__(self, key):
-                seen.add(key)
+                seen.add(os.fsdecode(key))
                 return super().__getitem__(key)
 
             def __setitem__(self, key, value):
-                seen.add(key)
+                seen.add(os.fsdecode(key))
                 super().__setitem__(key, value)
 
             def __delitem__(self, key):
-                seen.add(key)
+                seen.add(os.fsdecode(key))
                 super().__delitem__(key)
 
-        os.environ.__class__ = Recorder
+        os.environ.__class__ = os.environb.__class__ = Recorder
 
     def import_all(self, text):
         self.plan = text.split("\n") if text else []
@@ -391,7 +392,7 @@ class Spare:
         for target, descriptor in enumerate(descriptors[:3]):
             if is_seekable(target) != is_seekable(descriptor):
                 raise Refusal("descriptor %d is of another kind than it was" % target)
-        os.environ.__class__ = self.environ_class
+        os.environ.__class__ = os.environb.__class__ = self.environ_class
         for name, value in changed.items():
             os.environ[name] = value
         for name in removed:

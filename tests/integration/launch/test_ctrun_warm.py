@@ -430,6 +430,46 @@ class Warm(testlib.Case):
         self.assertIn("--warm has no effect: true is not a Python program", result.err)
 
 
+class Environment(testlib.Case):
+    """What the part in Python answers when the worker is to have another rank than the spare was told."""
+
+    def answer(self, source):
+        (self.tmp / "ranked.py").write_text(source)
+        start = {"PYTHONPATH": f"{PART}:{self.tmp}", "RANK": "1"}
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs, tempfile.TemporaryFile() as before, tempfile.TemporaryFile() as after:
+            before.write(f"PYTHONPATH={self.tmp}\0RANK=1\0".encode())
+            after.write(f"PYTHONPATH={self.tmp}\0RANK=2\0".encode())
+            for block in (before, after):
+                block.seek(0)
+            with subprocess.Popen(
+                [sys.executable, "-u", "-c", "pass"], env={**start, "CTRUN_WARM": f"1:{theirs.fileno()}:spare"},
+                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+            ) as spare:  # fmt: skip
+                theirs.close()
+                ours.settimeout(LIMIT)
+                socket.send_fds(ours, [b"import\0i ranked"], [before.fileno()])
+                self.assertEqual(ours.recv(65536).partition(b"\0")[0], b"ready")
+                with open(os.devnull, "r+b") as null:
+                    socket.send_fds(ours, [b"go\0module\0nothing"], [null.fileno(), 1, 2, after.fileno()])
+                    answer = ours.recv(65536).decode()
+                ours.close()
+                spare.wait(LIMIT)
+        return answer
+
+    def test_a_variable_that_an_import_has_used_must_stay(self):
+        used = ("os.environ.get('RANK')", "os.environb.get(b'RANK')", "os.getenvb(b'RANK')", "'RANK' in os.environ",
+                "dict(os.environ)", "os.environ.pop('RANK')", "os.putenv('OTHER', '') or os.environ.setdefault('RANK', '')")
+        for use in used:
+            with self.subTest(use):
+                self.assertRegex(self.answer(f"import os\n{use}\n"), "^no\0.*has used RANK, which is another one now")
+
+    def test_one_that_none_has_used_may_change(self):
+        for use in ("os.environ.get('OTHER')", "os.environb.get(b'OTHER')"):
+            with self.subTest(use):
+                self.assertNotIn("has used", self.answer(f"import os\n{use}\n"))
+
+
 class Plan(unittest.TestCase):
     """What the part in Python takes of a program; under each Python that is installed."""
 

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls that a C library of 2018 does not have: names of signals, and closing a range of
+ * descriptors.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "common/older_libc.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lists of exit codes and signals as --no-restart-on takes them, and wrong ones.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/util/code_set.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ctrun and a spare say to each other: packets, their end, and a peer that does not read.
+ */
 #include "launcher/warm/spare.h"
 
 #include "common/clock.h"

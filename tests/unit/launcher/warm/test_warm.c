@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * When spares are made, given up, used and left out; the time is a number.
+ */
 #include "launcher/warm/warm.h"
 
 #include "common/clock.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How much memory is free for spares, by the machine and by its cgroup.
+ */
 #include "launcher/warm/warm_memory.h"
 
 #include "tests/lib/ct_test.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Placeholders in the arguments of workers, and what is refused as a mistake.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/worker/arguments.h"

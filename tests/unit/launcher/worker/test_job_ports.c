@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of a job's ports in the text that machines exchange.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/worker/job_ports.h"

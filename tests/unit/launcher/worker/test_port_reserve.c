@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reserving ports of this machine, beside other launchers that do the same.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/worker/port_reserve.h"

@@ -136,12 +136,10 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
         carry_out(run, &update);
         if (update.serve) {
             event = serve(run);
-        } else if (update.spawn == 0 && ct_agent_workers_check(run)) {
-            break;
-        } else if (update.spawn >= 0) {
+        } else if (update.spawn > 0 || (update.spawn == 0 && !ct_agent_workers_check(run))) {
             event = ct_agent_workers_start(run, update.spawn);
         } else {
-            break;
+            break; /* if the machine is being checked, the end of the check comes as an event */
         }
     }
     if (run->workers.stopping && run->workers.procs != NULL) {

@@ -43,18 +43,15 @@ static void begin_series(struct ct_restarts *restarts, const struct ct_steps *st
 
 int ct_restarts_judge(struct ct_restarts *restarts, const struct ct_steps *steps)
 {
-    bool progress = false;
-    if (steps->any && (!restarts->stepped || steps->last > restarts->high)) {
-        progress = true;
+    bool further = steps->any && (!restarts->stepped || steps->last > restarts->high);
+    bool went_back = steps->any && steps->first < restarts->low; /* on purpose */
+    bool moved_on = steps->any && steps->first > restarts->top;  /* with its checkpoint */
+    if (further || went_back) {
         begin_series(restarts, steps);
-    } else if (steps->any && steps->first < restarts->low) {
-        progress = true; /* it went back on purpose */
-        begin_series(restarts, steps);
-    } else if (steps->any && steps->first > restarts->top) {
-        progress = true; /* its checkpoint has moved on */
+    } else if (moved_on) {
         restarts->top = steps->first;
     }
-    if (progress) {
+    if (further || went_back || moved_on) {
         restarts->no_progress = 0;
     } else if (restarts->stepped && restarts->no_progress < INT_MAX) {
         restarts->no_progress++;

@@ -199,7 +199,7 @@ int ct_safetensors_parse(const void *header, size_t len, uint64_t data_len,
                          struct ct_safetensors *out, struct ct_err *err)
 {
     const char *text = header;
-    const char *end = NULL;
+    const char *end = text;
     struct ct_safetensors file = {.fd = -1};
     /* cJSON would skip blanks and a byte order mark at the start, which the format forbids. */
     cJSON *root = len > 0 && text[0] == '{' ? cJSON_ParseWithLengthOpts(text, len, &end, 0) : NULL;

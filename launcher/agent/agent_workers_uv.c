@@ -106,7 +106,7 @@ static void on_checked(void *data, const char *why, const char *tail)
 /* Gives the environment of the check: ours, and the cookie by which its processes are found. */
 static int make_check_env(const struct ct_agent_run *run, struct ct_strlist *env)
 {
-    int rc = ct_strlist_begin(env);
+    int rc = 0;
     for (char *const *entry = run->job->env; rc == 0 && *entry != NULL; entry++) {
         rc = ct_strlist_borrow(env, *entry);
     }

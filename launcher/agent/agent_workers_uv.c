@@ -82,7 +82,7 @@ static int begin_generation(struct ct_agent_run *run)
                           &run->workers.start_err);
 }
 
-/* The machine is fit, or it is not: what the agent has asked for follows now. */
+/* The health check has ended. Starts the first worker, or reports this machine as unfit. */
 static void on_checked(void *data, const char *why, const char *tail)
 {
     struct ct_agent_run *run = data;

@@ -59,3 +59,52 @@ for line in open(sys.argv[1]):
         print(f"skipped {test['name']}: {why[-1] if why else 'no reason given'}")
 PY
 }
+
+debian_mirror=${CTRUN_DEBIAN_MIRROR:-http://deb.debian.org/debian}
+
+# needs_roots TOOL: ends a tool that makes Debian roots where it cannot.
+needs_roots() {
+    if [ "$(id -u)" -ne 0 ] || ! command -v mmdebstrap >/dev/null; then
+        echo "$1: this needs root and mmdebstrap (tools/setup --packages)" >&2
+        exit 1
+    fi
+}
+
+# debian_root RELEASE DIR PACKAGES: a new root in DIR with these packages, in which apt works.
+debian_root() {
+    rm -rf --one-file-system "$2"
+    mkdir -p "$(dirname "$2")"
+    mmdebstrap --quiet --variant=minbase --aptopt='Acquire::Check-Valid-Until "false"' --include="ca-certificates,$3" \
+        "$1" "$2" "$debian_mirror"
+    # Those of this machine, which may be behind a proxy that has its own.
+    [ ! -e /etc/ssl/certs/ca-certificates.crt ] || cp /etc/ssl/certs/ca-certificates.crt "$2/etc/ssl/certs/"
+}
+
+# in_root DIR COMMAND...: runs it there; its mounts and processes are gone afterwards.
+in_root() {
+    unshare --mount --pid --fork sh -c \
+        'mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev/shm" && exec chroot "$@"' sh "$@"
+}
+
+# export_tree DIR: the tree as it was committed last, all of it as old as that commit.
+export_tree() {
+    mkdir -p "$1"
+    git -C "$root" archive HEAD | tar -x -C "$1"
+    find "$1" -exec touch -h -d "@$(git -C "$root" log -1 --format=%ct)" {} +
+}
+
+# project_version: the only place of the version is meson.build.
+project_version() {
+    sed -n "s/^  version: '\(.*\)',$/\1/p" "$root/meson.build"
+}
+
+# snapshot_version: the version if HEAD is the commit of that release, else one that Debian sorts before it.
+snapshot_version() {
+    local version
+    version=$(project_version)
+    if [ "$(git -C "$root" rev-parse --quiet --verify "v$version^{commit}")" = "$(git -C "$root" rev-parse HEAD)" ]; then
+        echo "$version"
+    else
+        echo "$version~git$(TZ=UTC git -C "$root" log -1 --date=format-local:%Y%m%d%H%M%S --format=%cd)"
+    fi
+}

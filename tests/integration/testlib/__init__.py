@@ -15,6 +15,7 @@ A test file is short:
 """
 
 from .case import Case, main
+from .debian_roots import DebianRoots
 from .paths import BUILD_ROOT, SOURCE_ROOT, program
 from .proc import Proc, Result, anonymous_bytes, cookie_pids, descriptors_of, pid_alive, zombies_of
 from .ranks import start_ranks
@@ -25,6 +26,7 @@ __all__ = [
     "BUILD_ROOT",
     "Case",
     "DEADLINE",
+    "DebianRoots",
     "Proc",
     "Result",
     "SOURCE_ROOT",

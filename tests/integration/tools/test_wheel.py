@@ -2,15 +2,11 @@
 """The wheel of tools/wheel in bare roots of Debian 11, 12 and 13: no compiler, no library of ours. Takes minutes
 and the network, so only `tools/test --with-packages` runs it."""
 
-import os
 import shutil
-import subprocess
-import unittest
 
 import testlib
 from testlib import SOURCE_ROOT
 
-MIRROR = os.environ.get("CTRUN_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 SCRIPT = """
 import ctworker, os
 job = ctworker.job()
@@ -21,36 +17,13 @@ print("rank", job.rank, "of", job.world_size)
 """
 
 
-class Wheel(testlib.Case):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
-            raise unittest.SkipTest("needs root and mmdebstrap (tools/setup --packages)")
-
-    def command(self, *argv, limit=1200):
-        done = subprocess.run(
-            [str(a) for a in argv], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit, check=False
-        )
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        return done.stdout
-
-    def inside(self, root, script):
-        # The mounts are gone with the shell that made them.
-        return self.command(
-            "unshare", "--mount", "--pid", "--fork", "sh", "-c",
-            'mount -t proc proc "$1/proc" && mount -t tmpfs tmpfs "$1/dev/shm" && exec chroot "$1" sh -ec "$2"',
-            "sh", root, script)  # fmt: skip
-
+class Wheel(testlib.DebianRoots):
     def test_it_installs_and_runs_where_there_is_no_compiler(self):
         self.command(SOURCE_ROOT / "tools" / "wheel", self.tmp / "dist")
         (wheel,) = (self.tmp / "dist").glob("ctrun-*-py3-none-manylinux_2_*.whl")
         for release in ("bullseye", "bookworm", "trixie"):
             with self.subTest(release):
-                root = self.tmp / release
-                self.command(
-                    "mmdebstrap", "--quiet", "--variant=minbase", '--aptopt=Acquire::Check-Valid-Until "false"',
-                    "--include=python3-venv", release, root, MIRROR)  # fmt: skip
+                root = self.bare_root(release, "--include=python3-venv")
                 shutil.copy(wheel, root / "tmp")
                 (root / "tmp" / "job.py").write_text(SCRIPT)
                 out = self.inside(root, f"""

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Debian packages of tools/deb in bare roots of Debian 12 and 13: installed, used, upgraded and purged. Takes
+minutes and Debian's packages, so only `tools/test --with-packages` runs it."""
+
+import os
+import shutil
+
+import testlib
+from testlib import SOURCE_ROOT
+
+PACKAGES = ("ctrdzvd", "ctrun", "ctrun-train", "libctworker-dev", "libctworker0", "python3-ctrun")
+OLDER, NEWER = "0.0.1~older", "0.0.1"
+
+
+class Deb(testlib.DebianRoots):
+    def packages(self, release, version):
+        out = self.tmp / f"{release}-{version}"
+        # Fails if lintian finds an error or a warning that debian/ does not explain.
+        self.command(SOURCE_ROOT / "tools" / "deb", "--release", release, "--version", version, out)
+        names = sorted(p.name for p in out.glob("*.deb") if "-dbgsym_" not in p.name)
+        self.assertEqual([name.split("_")[:2] for name in names], [[package, version] for package in PACKAGES])
+        return [out / name for name in names]
+
+    def install(self, root, packages):
+        folder = root / "tmp" / "packages"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for package in packages:
+            shutil.copy(package, folder)
+        self.inside(root, f"""
+            export DEBIAN_FRONTEND=noninteractive
+            apt-get -qq -y --no-install-recommends install /tmp/packages/*.deb
+            dpkg --verify {' '.join(PACKAGES)}
+            dpkg-query -W -f '${{Version}}\\n' {' '.join(PACKAGES)} >/tmp/versions""")  # fmt: skip
+        return (root / "tmp" / "versions").read_text().split()
+
+    def use(self, root):
+        shutil.copy(SOURCE_ROOT / "debian" / "tests" / "run", root / "tmp")
+        self.inside(root, "cd /tmp && ./run && ctrdzvd --version && ctrun-stat --version")
+
+    def test_they_install_run_upgrade_and_leave_nothing(self):
+        for release in ("bookworm", "trixie"):
+            with self.subTest(release):
+                root = self.bare_root(release)
+                self.inside(root, "apt-get -qq update")
+                before = self.files_in(root)
+
+                self.assertEqual(self.install(root, self.packages(release, OLDER)), [OLDER] * len(PACKAGES))
+                self.use(root)
+                # Of an administrator, and what the service has written.
+                options = root / "etc" / "default" / "ctrdzvd"
+                options.write_text("CTRDZVD_OPTIONS=--port 4711\n")
+                (root / "etc" / "ctrdzvd.token").write_text("0123456789abcdef\n")
+                (root / "var/lib/private/ctrdzvd").mkdir(parents=True)
+                (root / "var/lib/private/ctrdzvd/journal").write_text("")
+                os.symlink("private/ctrdzvd", root / "var/lib/ctrdzvd")
+
+                self.assertEqual(self.install(root, self.packages(release, NEWER)), [NEWER] * len(PACKAGES))
+                self.use(root)
+                self.assertIn("4711", options.read_text())
+                self.assertTrue((root / "var/lib/ctrdzvd/journal").exists())
+
+                self.inside(root, f"""
+                    export DEBIAN_FRONTEND=noninteractive
+                    apt-get -qq -y purge {' '.join(PACKAGES)}
+                    apt-get -qq -y autoremove --purge
+                    rm -r /tmp/*""")  # fmt: skip
+                self.assertEqual(sorted(self.files_in(root) - before), [])
+                shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -274,7 +274,7 @@ static void on_slow(void *data, const struct ct_slow_verdict *verdict)
                  "rank %d is slow: it worked for %d %% of the last %d s, and the other workers "
                  "of this machine for %d %%, who wait for it otherwise\n",
                  monitor->worker_env->first_rank + verdict->local_rank, verdict->percent,
-                 (int)(CT_SLOW_WINDOW_NS / CT_NS_PER_S), verdict->others_percent);
+                 (int)(CT_SLOW_WINDOWS * CT_SLOW_WINDOW_NS / CT_NS_PER_S), verdict->others_percent);
     if (monitor->task != NULL || *monitor->stopping) {
         return; /* a verdict is being explained, which matters more */
     }

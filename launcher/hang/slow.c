@@ -49,6 +49,7 @@ void ct_slow_reset(struct ct_slow *slow)
 {
     slow->told = false;
     slow->candidate = -1;
+    slow->windows = slow->percent = slow->others_percent = 0;
     slow->begun_ns = 0;
 }
 
@@ -166,10 +167,18 @@ void ct_slow_step(struct ct_slow *slow, const struct ct_hang_sample *samples, in
         return;
     }
     int found = judge(slow, out);
-    if (found >= 0 && found == slow->candidate) {
-        out->local_rank = found;
-        slow->told = true;
+    if (found != slow->candidate) {
+        slow->windows = slow->percent = slow->others_percent = 0;
     }
     slow->candidate = found;
+    slow->windows++;
+    slow->percent += out->percent;
+    slow->others_percent += out->others_percent;
+    if (found >= 0 && slow->windows == CT_SLOW_WINDOWS) {
+        *out = (struct ct_slow_verdict){.local_rank = found,
+                                        .percent = slow->percent / CT_SLOW_WINDOWS,
+                                        .others_percent = slow->others_percent / CT_SLOW_WINDOWS};
+        slow->told = true;
+    }
     begin_window(slow, samples, now_ns);
 }

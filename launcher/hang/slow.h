@@ -6,8 +6,11 @@
  *
  * In a window of time each rank has a share of work: the part of its samples in which it is not in
  * the phase "collective", or without a progress page its use of the CPU, of which one CPU counts. A
- * rank is slow if in two windows in a row its share is the largest and at least `factor` times the
- * median of the others. A rank that writes a checkpoint is not slow, and there is no verdict while
+ * rank is slow if in four windows in a row its share is the largest and at least `factor` times the
+ * median of the others. In fewer, the same rank of a healthy job may keep the others waiting again
+ * and again by chance alone: if every third step waits up to 9 s for some rank of 8, two windows
+ * accuse one 7 times in an hour with a factor of 3, three windows once in 2 hours, four hardly
+ * ever. A rank that writes a checkpoint is not slow, and there is no verdict while
  * a rank with a page has completed no step, because that may be a hang.
  */
 #ifndef CT_LAUNCHER_HANG_SLOW_H
@@ -21,22 +24,25 @@
 
 /* With a sample each second, fewer would say little. */
 #define CT_SLOW_WINDOW_NS (INT64_C(15) * 1000000000)
+#define CT_SLOW_WINDOWS 4
 
 struct ct_slow_rank;
 
 /* Zeroed memory finds nothing. */
 struct ct_slow {
     int ranks;
-    double factor;             /* 0 = nobody is slow */
-    bool told;                 /* one verdict for each generation is enough */
-    int candidate;             /* the slow one of the last window; -1 = none */
-    int64_t begun_ns, last_ns; /* of the window; 0 = none has begun */
+    double factor;               /* 0 = nobody is slow */
+    bool told;                   /* one verdict for each generation is enough */
+    int candidate;               /* the slow one of the last window; -1 = none */
+    int windows;                 /* in a row of which it is the slow one */
+    int percent, others_percent; /* sums over these windows */
+    int64_t begun_ns, last_ns;   /* of the window; 0 = none has begun */
     struct ct_slow_rank *rank;
 };
 
 struct ct_slow_verdict {
     int local_rank;     /* -1 = nobody is slow */
-    int percent;        /* its share of work */
+    int percent;        /* its share of work in these windows */
     int others_percent; /* the median of the others */
 };
 

@@ -60,14 +60,14 @@ static void test_a_rank_for_which_the_others_wait_is_told_once(void **state)
         struct scene s;
         begin(&s, 3);
         s.pages = pages == 1;
-        assert_int_equal(go_on(&s, WINDOWS(2) - 1).local_rank, -1);
+        assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS) - 1).local_rank, -1);
         struct ct_slow_verdict verdict = go_on(&s, 1);
         assert_int_equal(verdict.local_rank, 2);
         assert_int_equal(verdict.percent, 90);
         assert_int_equal(verdict.others_percent, 20);
-        assert_int_equal(go_on(&s, WINDOWS(4)).local_rank, -1);
+        assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS + 2)).local_rank, -1);
         ct_slow_reset(&s.slow);
-        assert_int_equal(go_on(&s, WINDOWS(2)).local_rank, 2);
+        assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS)).local_rank, 2);
         ct_slow_fini(&s.slow);
     }
 }
@@ -89,7 +89,7 @@ static void test_a_rank_that_works_little_more_is_not_slow(void **state)
         for (int r = 0; r < RANKS; r++) {
             s.tenths[r] = cases[i].tenths[r];
         }
-        int found = go_on(&s, WINDOWS(3)).local_rank;
+        int found = go_on(&s, WINDOWS(CT_SLOW_WINDOWS + 1)).local_rank;
         if (found != cases[i].slow) {
             fail_msg("case %zu: rank %d", i, found);
         }
@@ -102,9 +102,24 @@ static void test_another_rank_in_each_window_is_not_slow(void **state)
     (void)state;
     struct scene s;
     begin(&s, 3);
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 3 * CT_SLOW_WINDOWS; i++) {
         s.tenths[2] = i % 2 == 0 ? 9 : 2;
         s.tenths[1] = i % 2 == 0 ? 2 : 9;
+        assert_int_equal(go_on(&s, WINDOWS(1) - 1).local_rank, -1);
+    }
+    ct_slow_fini(&s.slow);
+}
+
+/* As of a job whose steps are uneven. */
+static void test_a_rank_that_keeps_the_others_waiting_for_some_windows_is_not_slow(void **state)
+{
+    (void)state;
+    struct scene s;
+    begin(&s, 3);
+    for (int i = 0; i < 3; i++) {
+        s.tenths[2] = 9;
+        assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS - 1) - 1).local_rank, -1);
+        s.tenths[2] = 2;
         assert_int_equal(go_on(&s, WINDOWS(1) - 1).local_rank, -1);
     }
     ct_slow_fini(&s.slow);
@@ -116,12 +131,12 @@ static void test_a_checkpoint_and_a_hang_are_no_slowness(void **state)
     struct scene s;
     begin(&s, 3);
     s.work = CT_PHASE_CHECKPOINT;
-    assert_int_equal(go_on(&s, WINDOWS(3)).local_rank, -1);
+    assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS + 1)).local_rank, -1);
     s.work = CT_PHASE_COMPUTE;
     s.steps = false;
-    assert_int_equal(go_on(&s, WINDOWS(3)).local_rank, -1);
+    assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS + 1)).local_rank, -1);
     s.steps = true;
-    assert_int_equal(go_on(&s, WINDOWS(4)).local_rank, 2);
+    assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS + 2)).local_rank, 2);
     ct_slow_fini(&s.slow);
 }
 
@@ -130,14 +145,14 @@ static void test_a_change_of_the_ranks_begins_anew(void **state)
     (void)state;
     struct scene s;
     begin(&s, 3);
-    assert_int_equal(go_on(&s, WINDOWS(2) - 2).local_rank, -1);
+    assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS) - 2).local_rank, -1);
     s.samples[0].alive = false; /* one has ended */
-    assert_int_equal(go_on(&s, WINDOWS(2) - 1).local_rank, -1);
+    assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS) - 1).local_rank, -1);
     assert_int_equal(go_on(&s, 1).local_rank, 2);
     ct_slow_reset(&s.slow);
-    assert_int_equal(go_on(&s, WINDOWS(2) - 2).local_rank, -1);
+    assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS) - 2).local_rank, -1);
     s.now_ns += 10 * CT_NS_PER_S; /* a suspend */
-    assert_int_equal(go_on(&s, WINDOWS(2) - 1).local_rank, -1);
+    assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS) - 1).local_rank, -1);
     assert_int_equal(go_on(&s, 1).local_rank, 2);
     ct_slow_fini(&s.slow);
 }
@@ -150,10 +165,10 @@ static void test_a_cpu_time_that_is_not_known_or_shrinks_is_no_work(void **state
     s.pages = false;
     assert_int_equal(go_on(&s, WINDOWS(1)).local_rank, -1);
     s.samples[2].cpu_ns = 0; /* a child has ended */
-    assert_int_equal(go_on(&s, WINDOWS(1)).local_rank, 2);
+    assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS - 1)).local_rank, 2);
     ct_slow_reset(&s.slow);
     s.samples[1].cpu_ns = -TICK_NS * 1000;
-    assert_int_equal(go_on(&s, WINDOWS(3)).local_rank, -1);
+    assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS + 1)).local_rank, -1);
     ct_slow_fini(&s.slow);
 }
 
@@ -165,9 +180,9 @@ static void test_a_rank_alone_is_not_slow(void **state)
     for (int i = 0; i < RANKS; i++) {
         s.samples[i].alive = i == 2;
     }
-    assert_int_equal(go_on(&s, WINDOWS(3)).local_rank, -1);
+    assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS + 1)).local_rank, -1);
     s.samples[2].alive = false;
-    assert_int_equal(go_on(&s, WINDOWS(3)).local_rank, -1);
+    assert_int_equal(go_on(&s, WINDOWS(CT_SLOW_WINDOWS + 1)).local_rank, -1);
     ct_slow_fini(&s.slow);
 }
 
@@ -177,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_for_which_the_others_wait_is_told_once),
         cmocka_unit_test(test_a_rank_that_works_little_more_is_not_slow),
         cmocka_unit_test(test_another_rank_in_each_window_is_not_slow),
+        cmocka_unit_test(test_a_rank_that_keeps_the_others_waiting_for_some_windows_is_not_slow),
         cmocka_unit_test(test_a_checkpoint_and_a_hang_are_no_slowness),
         cmocka_unit_test(test_a_change_of_the_ranks_begins_anew),
         cmocka_unit_test(test_a_cpu_time_that_is_not_known_or_shrinks_is_no_work),

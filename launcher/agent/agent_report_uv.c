@@ -399,11 +399,11 @@ void ct_agent_report_generation(struct ct_agent_run *run)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-void ct_agent_report_job(struct ct_agent_run *run)
+static struct ct_job_end end_of(const struct ct_agent_run *run)
 {
     const struct ct_options *options = run->job->options;
     const struct ct_resolved *resolved = run->job->resolved;
-    const struct ct_job_end end = {
+    return (struct ct_job_end){
         .run_id = run->job->run_id,
         .host = run->job->machine->host,
         .exit_code = run->outcome.exit_code,
@@ -411,6 +411,11 @@ void ct_agent_report_job(struct ct_agent_run *run)
         .signo = run->agent.signo,
         .fixed_nodes = resolved->min_nodes == resolved->max_nodes && options->spares == 0,
     };
+}
+
+void ct_agent_report_job(struct ct_agent_run *run)
+{
+    const struct ct_job_end end = end_of(run);
     const char *path = run->job->options->report;
     struct ct_buf text = CT_BUF_INIT;
     struct ct_err err = {0};
@@ -441,6 +446,22 @@ void ct_agent_report_job(struct ct_agent_run *run)
     }
     if (path != NULL && ct_report_file_write(path, &run->report.story, &end, &err) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
+    }
+    ct_buf_fini(&text);
+}
+
+void ct_agent_report_end(struct ct_agent_run *run)
+{
+    const struct ct_job_end end = end_of(run);
+    const struct ct_failure *here = run->agent.failure.known ? &run->report.failure : NULL;
+    struct ct_buf text = CT_BUF_INIT;
+    if (run->store.server != NULL &&
+        ct_job_story_verdict(&run->report.story, &end, here, &text) == 0) {
+        ct_server_tell_end(run->store.server,
+                           &(struct ct_server_end){.run_id = end.run_id,
+                                                   .outcome = ct_job_story_outcome(&end),
+                                                   .exit_code = end.exit_code,
+                                                   .text = ct_buf_cstr(&text)});
     }
     ct_buf_fini(&text);
 }

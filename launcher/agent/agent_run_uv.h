@@ -52,6 +52,7 @@ struct ct_agent_store {
     int64_t wait_until_ns;
     bool lingers; /* the job has ended, and --linger keeps the store for its page */
     int64_t linger_until_ns;
+    int64_t tell_until_ns; /* so long those who ask how the job ends may take to hear it */
 };
 
 /* The connection to the workers' store of another machine. */
@@ -381,6 +382,9 @@ void ct_agent_report_generation(struct ct_agent_run *run);
 
 /* To be called at the end: reports the whole job, on the screen and in the file of --report. */
 void ct_agent_report_job(struct ct_agent_run *run);
+
+/* Tells whoever asks the store of this node for it how the job has ended. */
+void ct_agent_report_end(struct ct_agent_run *run);
 
 /* Writes the states of the workers into a BEAT or STARTED. Without memory the message has none. */
 void ct_agent_report_rows(const struct ct_agent_run *run, struct ct_msg *msg);

@@ -7,8 +7,8 @@
  * one for the workers, at an address of its own.
  *
  * Other paths: at the end the host of the job's store stays until the other agents have left,
- * because the store and the membership end with it. --linger keeps it longer, so that its live
- * page can be read.
+ * because the store and the membership end with it, and until those who watch the job have heard
+ * how it has ended. --linger keeps it longer, so that its live page can be read.
  *
  * Failure modes: the address is this machine's, but the port is taken. Then another ctrun of this
  * job hosts the store, or another program has the port. The link to the membership finds out which
@@ -31,6 +31,10 @@
 #define LEAVE_MS 5000
 #define LEAVE_POLL_MS 5
 #define LINGER_POLL_MS 100
+
+/* Whoever watches the job hears how it has ended. That takes no time, but a client can draw it out.
+ */
+#define TELL_MS 100
 
 /* Admits this machine only. An agent that has proved the token adds its address. */
 static const struct ct_access only_agents;
@@ -271,7 +275,8 @@ static void on_wait(uv_timer_t *timer)
     struct ct_agent_store *store = timer->data;
     int64_t now = ct_clock_now(NULL);
     store->lingers = store->lingers && now < store->linger_until_ns;
-    if (!store->lingers && (!ct_server_has_agents(store->server) || now >= store->wait_until_ns)) {
+    if (!store->lingers && (!ct_server_has_agents(store->server) || now >= store->wait_until_ns) &&
+        (!ct_server_is_telling_end(store->server) || now >= store->tell_until_ns)) {
         close_store(store);
     }
 }
@@ -279,11 +284,13 @@ static void on_wait(uv_timer_t *timer)
 void ct_agent_store_close(struct ct_agent_run *run)
 {
     struct ct_agent_store *store = &run->store;
-    if (store->server == NULL || (!run->job->resolved->shared && !store->lingers)) {
+    if (store->server == NULL || (!run->job->resolved->shared && !store->lingers &&
+                                  !ct_server_is_telling_end(store->server))) {
         close_store(store);
         return;
     }
     int64_t now = ct_clock_now(NULL);
+    store->tell_until_ns = now + TELL_MS * CT_NS_PER_MS;
     store->wait_until_ns = now + LEAVE_MS * CT_NS_PER_MS;
     store->linger_until_ns = now + run->job->options->linger * CT_NS_PER_S;
     (void)uv_timer_start(&store->timer, on_wait, 0,

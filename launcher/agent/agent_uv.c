@@ -108,6 +108,7 @@ static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *up
     }
     if (update->finish) {
         ct_agent_report_job(run);
+        ct_agent_report_end(run);
         ct_agent_trace_write(run);
         close_all(run);
     }

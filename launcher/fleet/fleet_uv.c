@@ -21,6 +21,7 @@
 
 #include "common/addr.h"
 #include "common/alloc.h"
+#include "common/clock.h"
 #include "common/host_list.h"
 #include "common/list.h"
 #include "launcher/cli/option_table.h"
@@ -58,6 +59,10 @@
 /* How long the last lines of output may take after a signal, or after launch agents were killed. */
 #define DRAIN_MS 1000
 
+/* How long those who watch the job may take to hear how it has ended, and how often to look. */
+#define TELL_MS 100
+#define END_POLL_MS 5
+
 struct node {
     struct fleet *fleet;
     int index;
@@ -76,7 +81,9 @@ struct fleet {
     struct ct_signals_watch signals;
     uv_timer_t exit_timer; /* how long launch agents may still take to end */
     uv_timer_t join_timer; /* how long machines may take to join: join_timeout */
-    bool timers_open;
+    uv_timer_t end_timer;  /* looks when the store may end */
+    bool timers_open, end_timer_open;
+    int64_t linger_until_ns, tell_until_ns; /* as of struct ct_agent_store */
     struct ct_output *output;
     struct ct_procs *procs;
     struct ct_server *server;
@@ -585,7 +592,7 @@ static int open_store(struct fleet *fleet, struct ct_err *err)
         .num_expected = hosts->count,
         .on_join = on_join,
         .data = fleet,
-        .keep_job = fleet->job->options->linger > 0,
+        .keep_job = true, /* at the end its failures are told to those who watch */
     };
     const struct ct_server_options options = {
         .hosts = bind_to,
@@ -608,7 +615,8 @@ static int open_all(struct fleet *fleet, struct ct_err *err)
     }
     CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->exit_timer) == 0); /* cannot fail */
     CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->join_timer) == 0);
-    fleet->timers_open = true;
+    CT_ASSERT(uv_timer_init(&fleet->loop, &fleet->end_timer) == 0);
+    fleet->timers_open = fleet->end_timer_open = true;
     int rc = ct_output_open(&fleet->loop, &output, &fleet->output, err);
     if (rc != 0) {
         return rc;
@@ -652,14 +660,50 @@ static void close_waits(struct fleet *fleet)
 static void close_store(struct fleet *fleet)
 {
     close_waits(fleet);
+    if (fleet->end_timer_open) {
+        fleet->end_timer_open = false;
+        uv_close((uv_handle_t *)&fleet->end_timer, NULL);
+    }
     ct_server_close(fleet->server, NULL, NULL);
     ct_output_close(fleet->output, drain_ms(fleet), NULL, NULL);
     fleet->output = NULL;
 }
 
-static void on_lingered(uv_timer_t *timer)
+static void on_end_timer(uv_timer_t *timer)
 {
-    close_store(CT_CONTAINER_OF(timer, struct fleet, exit_timer));
+    struct fleet *fleet = CT_CONTAINER_OF(timer, struct fleet, end_timer);
+    int64_t now = ct_clock_now(NULL);
+    fleet->lingers = fleet->lingers && now < fleet->linger_until_ns;
+    if (!fleet->lingers &&
+        (!ct_server_is_telling_end(fleet->server) || now >= fleet->tell_until_ns)) {
+        close_store(fleet);
+    }
+}
+
+/* Returns the exit code of a machine, or one that says why its launch agent was killed. */
+static int exit_code_of(const struct fleet *fleet)
+{
+    if (fleet->exit_code != 0 || !fleet->killed) {
+        return fleet->exit_code;
+    }
+    if (fleet->signo != 0) {
+        return CT_EXIT_SIGNAL_BASE + fleet->signo;
+    }
+    return fleet->killed_joined ? CT_EXIT_NODE_LOST : 0;
+}
+
+static void tell_end(const struct fleet *fleet)
+{
+    int code = exit_code_of(fleet);
+    char text[64];
+    const char *outcome = fleet->signo != 0 ? "stopped" : code == 0 ? "succeeded" : "failed";
+    (void)snprintf(text, sizeof(text), "was ended by SIG%s, exit code %d",
+                   fleet->signo != 0 ? sigabbrev_np(fleet->signo) : "", code);
+    ct_server_tell_end(fleet->server,
+                       &(struct ct_server_end){.run_id = fleet->job->run_id,
+                                               .outcome = outcome,
+                                               .exit_code = code,
+                                               .text = fleet->signo != 0 ? text : NULL});
 }
 
 static void on_drained(void *data)
@@ -672,15 +716,15 @@ static void on_drained(void *data)
     }
     ct_procs_close(fleet->procs, NULL, NULL);
     fleet->drained = true;
+    tell_end(fleet);
     if (fleet->lingers) {
         ct_server_page_sample(fleet->server);
         say_page(fleet, true);
-        uv_update_time(&fleet->loop);
-        (void)uv_timer_start(&fleet->exit_timer, on_lingered,
-                             (uint64_t)fleet->job->options->linger * 1000, 0);
-    } else {
-        close_store(fleet);
     }
+    int64_t now = ct_clock_now(NULL);
+    fleet->linger_until_ns = now + fleet->job->options->linger * CT_NS_PER_S;
+    fleet->tell_until_ns = now + TELL_MS * CT_NS_PER_MS;
+    (void)uv_timer_start(&fleet->end_timer, on_end_timer, 0, END_POLL_MS);
 }
 
 static void on_stopped(void *data, const struct ct_procs_stopped *result)
@@ -708,22 +752,8 @@ static void close_all(struct fleet *fleet)
     if (fleet->procs != NULL) {
         ct_procs_stop(fleet->procs, SIGTERM, 0, on_stopped, fleet);
     } else if (fleet->output != NULL) {
-        ct_server_close(fleet->server, NULL, NULL);
-        ct_output_close(fleet->output, -1, NULL, NULL);
-        fleet->output = NULL;
+        close_store(fleet);
     }
-}
-
-/* Returns the exit code of a machine, or one that says why its launch agent was killed. */
-static int exit_code_of(const struct fleet *fleet)
-{
-    if (fleet->exit_code != 0 || !fleet->killed) {
-        return fleet->exit_code;
-    }
-    if (fleet->signo != 0) {
-        return CT_EXIT_SIGNAL_BASE + fleet->signo;
-    }
-    return fleet->killed_joined ? CT_EXIT_NODE_LOST : 0;
 }
 
 int ct_fleet_run(const struct ct_fleet_job *job, int *exit_code, struct ct_err *err)

@@ -125,7 +125,8 @@ static void add_clean(const char *text, struct ct_buf *out)
     }
 }
 
-int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out)
+/* `failed` says that a rank has failed, "failed " or "" if that was said before. */
+static int add_headline(const struct ct_failure *failure, const char *failed, struct ct_buf *out)
 {
     if (failure->unfit) {
         ct_buf_addf(out, "machine ");
@@ -142,7 +143,7 @@ int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out)
         return ct_buf_status(out);
     }
     if (failure->rank >= 0) {
-        ct_buf_addf(out, "rank %d failed on ", failure->rank);
+        ct_buf_addf(out, "rank %d %son ", failure->rank, failed);
     } else {
         ct_buf_addf(out, "node %d (", failure->node_rank);
     }
@@ -152,6 +153,11 @@ int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out)
     ct_buf_addf(out, failure->rank >= 0 ? ": " : ") is lost: ");
     add_clean(failure->what, out);
     return ct_buf_status(out);
+}
+
+int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out)
+{
+    return add_headline(failure, "failed ", out);
 }
 
 static void add_clock(int64_t time_ms, struct ct_buf *out)
@@ -334,6 +340,37 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
     }
     add_rounds(&story->history, first, out);
     add_start_up(story, out);
+    return ct_buf_status(out);
+}
+
+const char *ct_job_story_outcome(const struct ct_job_end *end)
+{
+    return end->signo != 0 ? "stopped" : end->exit_code == 0 ? "succeeded" : "failed";
+}
+
+int ct_job_story_verdict(const struct ct_job_story *story, const struct ct_job_end *end,
+                         const struct ct_failure *here, struct ct_buf *out)
+{
+    const struct ct_failure *elsewhere = ct_job_story_failure_elsewhere(story);
+    const struct ct_failure *first = here != NULL && elsewhere == NULL ? here : culprit(story);
+    if (end->signo != 0) {
+        ct_buf_addf(out, "was ended by SIG%s, exit code %d", sigabbrev_np(end->signo),
+                    end->exit_code);
+    } else if (end->exit_code == 0) {
+        ct_buf_addf(out, "succeeded");
+        if (story->restarts > 0) {
+            ct_buf_addf(out, " after %d restart%s", story->restarts,
+                        story->restarts == 1 ? "" : "s");
+        }
+    } else if (first != NULL) {
+        ct_buf_addf(out, "failed: ");
+        return add_headline(first, "", out);
+    } else if (story->why[0] != '\0') {
+        ct_buf_addf(out, "failed: ");
+        add_clean(story->why, out);
+    } else {
+        ct_buf_addf(out, "failed with exit code %d", end->exit_code);
+    }
     return ct_buf_status(out);
 }
 

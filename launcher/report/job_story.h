@@ -69,6 +69,15 @@ int ct_job_story_headline(const struct ct_failure *failure, struct ct_buf *out);
 CT_MUST_CHECK int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end *end,
                                     struct ct_buf *out);
 
+/* How the job has ended: "succeeded", "stopped" (it was asked to end) or "failed". */
+const char *ct_job_story_outcome(const struct ct_job_end *end);
+
+/* Appends in one line how the job has ended: "succeeded after 2 restarts", "was ended by SIGTERM,
+ * exit code 143", "failed: rank 5 on gpu-6: process 42 exited with code 3". `here` is the failure
+ * on this node; NULL = there was none. Returns ct_buf_status(out). */
+int ct_job_story_verdict(const struct ct_job_story *story, const struct ct_job_end *end,
+                         const struct ct_failure *here, struct ct_buf *out);
+
 /* The document of --report (man/ctreport.5). CT_ENOMEM. */
 CT_MUST_CHECK int ct_job_story_json(const struct ct_job_story *story, const struct ct_job_end *end,
                                     struct ct_buf *out);

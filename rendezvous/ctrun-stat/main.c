@@ -4,12 +4,11 @@
  * 2 unreachable, 3 usage.
  */
 #include "common/file.h"
-#include "rendezvous/admission/token.h"
 #include "rendezvous/ctrdzvd/daemon_options.h"
 #include "rendezvous/ctrun-stat/stat_ask.h"
 #include "rendezvous/ctrun-stat/stat_jobs.h"
 #include "rendezvous/ctrun-stat/stat_options.h"
-#include "rendezvous/ctrun-stat/stat_stacks.h"
+#include "rendezvous/ctrun-stat/stat_print.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/ctrun-stat/stat_watch_uv.h"
 #include "rendezvous/wire/json.h"
@@ -18,49 +17,18 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
 
-#define WATCH_S 1
-
-static int print(const struct ct_stat_options *options, const char *where, const cJSON *status,
-                 struct ct_err *err)
+/* What to add to the message when nobody listens. */
+static const char *hint(const struct ct_err *err)
 {
-    struct ct_buf text = CT_BUF_INIT;
-    int rc = 0;
-    if (options->action == CT_STAT_STACKS) {
-        rc = ct_stat_stacks(options, getenv(CT_TOKEN_ENV), status, &text, err);
-    } else if (options->action == CT_STAT_JSON) {
-        rc = ct_json_print(status, &text);
-    } else if (options->action == CT_STAT_HEALTH) {
-        rc = ct_stat_health(status, &text);
-    } else {
-        rc = ct_stat_table(status, where, &text);
-        ct_buf_addf(&text, "%s", options->watch ? "\n" : "");
-    }
-    if (rc == CT_ENOMEM || ct_buf_status(&text) != 0) {
-        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
-    } else if (rc == 0 && ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) != 0) {
-        rc = ct_err_set(err, CT_EIO, "cannot write to standard output");
-    }
-    ct_buf_fini(&text);
-    return rc;
-}
-
-/* What to add to the message when nobody listens. `seen`: the store has answered before. */
-static const char *hint(const struct ct_err *err, bool seen)
-{
-    if (seen) {
-        return err->code == CT_ECLOSED ? "; it answered a moment ago: the job has probably ended"
-                                       : "";
-    }
     return err->sys == ECONNREFUSED ? "; ctrun chooses a free port, unless --master-port names one"
                                     : "";
 }
 
-static int show(const struct ct_stat_options *options, bool seen)
+static int show(const struct ct_stat_options *options)
 {
     char where[CT_ADDR_JOIN_MAX];
     struct ct_err err = {0};
@@ -69,13 +37,13 @@ static int show(const struct ct_stat_options *options, bool seen)
     ct_addr_join(options->where.host, options->where.port, where, sizeof(where));
     int rc = ct_stat_ask(&options->where, options->timeout_s, &status, &err);
     if (rc == 0) {
-        rc = print(options, where, status, &err);
+        rc = ct_stat_print(options, where, status, &err);
     }
     if (rc == 0) {
         rc = ct_stat_verdict(status, &healthy);
     }
     if (rc != 0) {
-        (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err.text, hint(&err, seen));
+        (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err.text, hint(&err));
     }
     cJSON_Delete(status);
     if (rc != 0) {
@@ -84,39 +52,65 @@ static int show(const struct ct_stat_options *options, bool seen)
     return healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
 }
 
+/* ---- --watch -------------------------------------------------------------------------------- */
+
 /* Where the output is no terminal: one answer below the other. */
-static int watch(const struct ct_stat_options *options)
+struct pages {
+    const struct ct_stat_options *options;
+    char where[CT_ADDR_JOIN_MAX];
+    cJSON *last; /* the last answer; of the last words */
+};
+
+static int print_page(void *data, const cJSON *status, struct ct_err *err)
 {
-    int rc = show(options, false);
-    while (rc != EXIT_UNREACHABLE) {
-        const struct timespec pause = {WATCH_S, 0};
-        (void)nanosleep(&pause, NULL);
-        rc = show(options, true);
-    }
-    return rc;
+    struct pages *pages = data;
+    cJSON_Delete(pages->last);
+    pages->last = cJSON_Duplicate(status, true);
+    return ct_stat_print(pages->options, pages->where, status, err);
 }
 
-/* A screen with keys. */
-static int watch_on_terminal(const struct ct_stat_options *options)
+static int print_end(void *data, const cJSON *verdict, struct ct_err *err)
+{
+    const struct pages *pages = data;
+    return ct_stat_print_end(pages->options, pages->where, pages->last, verdict, err);
+}
+
+static int watch(const struct ct_stat_options *options)
 {
     struct ct_err err = {0};
     struct ct_stat_watched result = {0};
+    struct pages pages = {.options = options};
+    bool screen = options->action == CT_STAT_TABLE && isatty(STDOUT_FILENO) == 1;
     const struct ct_stat_watch_options how = {.where = options->where,
                                               .timeout_s = options->timeout_s,
                                               .out_fd = STDOUT_FILENO,
-                                              .in_fd = STDIN_FILENO};
+                                              .in_fd = STDIN_FILENO,
+                                              .print = screen ? NULL : print_page,
+                                              .print_end = screen ? NULL : print_end,
+                                              .data = &pages};
+    ct_addr_join(options->where.host, options->where.port, pages.where, sizeof(pages.where));
     int rc = ct_stat_watch_run(&how, &result, &err);
+    cJSON_Delete(pages.last);
     if (rc != 0) {
-        char where[CT_ADDR_JOIN_MAX];
-        ct_addr_join(options->where.host, options->where.port, where, sizeof(where));
-        (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err.text, hint(&err, false));
+        (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", pages.where, err.text,
+                      result.seen ? "" : hint(&err));
         return EXIT_UNREACHABLE;
+    }
+    if (result.ended && !result.is_known && !screen) {
+        (void)fprintf(stderr,
+                      "ctrun-stat: %s: it answered a moment ago: the job has probably ended\n",
+                      pages.where);
     }
     if (result.signo != 0) { /* the terminal is as before; end as the signal would have */
         (void)signal(result.signo, SIG_DFL);
         (void)raise(result.signo);
     }
-    return result.ended ? EXIT_UNREACHABLE : result.healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
+    if (result.ended) {
+        return !result.is_known   ? EXIT_UNREACHABLE
+               : result.succeeded ? EXIT_HEALTHY
+                                  : EXIT_DEGRADED;
+    }
+    return result.healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
 }
 
 /* ---- jobs of this machine ------------------------------------------------------------------- */
@@ -203,8 +197,5 @@ int main(int argc, char **argv)
     if (rc >= 0) {
         return rc;
     }
-    bool screen = options.action == CT_STAT_TABLE && isatty(STDOUT_FILENO) == 1;
-    return !options.watch ? show(&options, false)
-           : screen       ? watch_on_terminal(&options)
-                          : watch(&options);
+    return options.watch ? watch(&options) : show(&options);
 }

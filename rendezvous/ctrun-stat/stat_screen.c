@@ -422,23 +422,46 @@ int ct_stat_screen(const struct cJSON *status, const char *where, const char *no
     return ct_buf_status(out);
 }
 
-int ct_stat_screen_end(const struct cJSON *status, const char *where, struct ct_buf *out)
+/* The highest step of its workers; -1 = none is known. */
+static double last_step(const cJSON *job)
+{
+    double step = -1;
+    const cJSON *worker;
+    cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
+    {
+        struct row row = row_of(job, worker);
+        step = row.step > step ? row.step : step;
+    }
+    return step;
+}
+
+static int put_verdict(struct screen *screen, const cJSON *status, const cJSON *verdict)
+{
+    double step = last_step(ct_status_next_job(status, NULL));
+    put(screen, "job %.36s %.512s", ct_json_text(verdict, "run_id", "?"),
+        ct_json_text(verdict, "text", "has ended"));
+    if (step >= 0) {
+        put(screen, "last seen at step %.0f", step);
+    }
+    ct_buf_addf(screen->out, "\n");
+    return ct_buf_status(screen->out);
+}
+
+int ct_stat_screen_end(const struct cJSON *status, const struct cJSON *verdict, const char *where,
+                       struct ct_buf *out)
 {
     struct screen screen = {out, LINE_MAX_BYTES, SIZE_MAX, false};
     const cJSON *job = NULL;
+    if (verdict != NULL) {
+        return put_verdict(&screen, status, verdict);
+    }
     if (ct_status_next_job(status, NULL) == NULL) {
         put(&screen, "%.64s: the store has ended", where);
     }
     while ((job = ct_status_next_job(status, job)) != NULL) {
         const cJSON *failures = cJSON_GetObjectItemCaseSensitive(job, "failures");
         const char *state = ct_json_text(job, "state", "?");
-        double step = -1;
-        const cJSON *worker;
-        cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
-        {
-            struct row row = row_of(job, worker);
-            step = row.step > step ? row.step : step;
-        }
+        double step = last_step(job);
         put(&screen, "job %.36s has ended; last seen %.8s%s%.0f", ct_json_text(job, "run_id", "?"),
             state, step >= 0 ? " at step " : ", generation ",
             step >= 0 ? step : ct_json_number(job, "generation", 0));

@@ -42,9 +42,10 @@ bool ct_stat_screen_key(struct ct_stat_view *view, char key);
 CT_MUST_CHECK int ct_stat_screen(const struct cJSON *status, const char *where, const char *note,
                                  struct ct_stat_view *view, struct ct_buf *out);
 
-/* Appends lines that say how each job of the last status stood when its store went away: the end as
- * far as it was seen. CT_ENOMEM. */
-CT_MUST_CHECK int ct_stat_screen_end(const struct cJSON *status, const char *where,
-                                     struct ct_buf *out);
+/* Appends lines that say how the job has ended. `verdict` is the object of /end; NULL = it is not
+ * known, and the lines say how each job of the last status stood when its store went away.
+ * CT_ENOMEM. */
+CT_MUST_CHECK int ct_stat_screen_end(const struct cJSON *status, const struct cJSON *verdict,
+                                     const char *where, struct ct_buf *out);
 
 #endif

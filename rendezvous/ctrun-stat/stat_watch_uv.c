@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Happy path: a thread asks the store every second, because a question may take as long as the
- * timeout and keys must work meanwhile. The loop shows the answers and takes keys.
+ * timeout and keys must work meanwhile. The loop shows the answers and takes keys. All the time one
+ * request waits for the end of the job (stat_end_uv.h); its answer becomes the last words.
  *
  * Other paths: ^Z gives the terminal back before the process stops, and SIGCONT takes it again. A
  * new window size redraws the screen. SIGINT, SIGTERM, SIGHUP and SIGQUIT end the loop like the key
  * q; the caller ends by the signal then.
  *
  * Failure modes: a store that does not answer in time is asked again, and the foot of the screen
- * says so. One that refuses the connection or closes it has ended: the last words are printed below
- * what stood on the terminal before.
+ * says so. One that refuses the connection or closes it has ended. How the job has ended may then
+ * be about to arrive. If it does not, the last words say what was seen last.
  *
  * Who frees: everything is in struct watch on the stack of ct_stat_watch_run(), which runs the loop
  * until all handles are closed; a question under way ends within its timeout.
@@ -18,6 +19,7 @@
 
 #include "common/file.h"
 #include "rendezvous/ctrun-stat/stat_ask.h"
+#include "rendezvous/ctrun-stat/stat_end_uv.h"
 #include "rendezvous/ctrun-stat/stat_screen.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/wire/json.h"
@@ -34,6 +36,9 @@
 
 #define PERIOD_MS 1000
 #define NOTE_MAX 256
+
+/* When the store has gone, its last answer is here, or on its way. */
+#define LAST_ANSWER_MS 500
 
 /* The second screen of a terminal, which keeps what stands on the first one; no cursor. */
 #define ENTER "\x1b[?1049h\x1b[?25l"
@@ -55,7 +60,10 @@ struct watch {
     uv_poll_t keys;
     int key_fd; /* a description of our own, which may be non-blocking; -1 = there are no keys */
     uv_work_t work;
+    struct ct_stat_end end;
     bool asking, quitting, entered, has_saved;
+    bool store_is_gone;
+    int rc_print; /* why an answer could not be printed */
     struct termios saved;
     struct ct_stat_view view;
     cJSON *status; /* the last one */
@@ -143,8 +151,9 @@ static void quit(struct watch *watch)
     }
     watch->quitting = true;
     leave(watch);
+    ct_stat_end_close(&watch->end);
     uv_close((uv_handle_t *)&watch->timer, NULL);
-    for (size_t i = 0; i < SIGNALS; i++) {
+    for (size_t i = 0; i < SIGNALS && watch->options->print == NULL; i++) {
         uv_close((uv_handle_t *)&watch->signal[i], NULL);
     }
     if (watch->key_fd >= 0) {
@@ -152,13 +161,57 @@ static void quit(struct watch *watch)
     }
 }
 
-static void say_last_words(const struct watch *watch)
+static void fail(struct watch *watch, int rc)
 {
+    watch->rc_print = rc;
+    quit(watch);
+}
+
+static void say_last_words(struct watch *watch, const cJSON *verdict)
+{
+    const struct ct_stat_watch_options *options = watch->options;
     struct ct_buf text = CT_BUF_INIT;
-    if (ct_stat_screen_end(watch->status, watch->where, &text) == 0) {
-        (void)!ct_fd_write_all(watch->options->out_fd, ct_buf_bytes(&text), text.len);
+    if (options->print_end != NULL) {
+        watch->rc_print = options->print_end(options->data, verdict, &watch->err);
+    } else if (ct_stat_screen_end(watch->status, verdict, watch->where, &text) == 0) {
+        (void)!ct_fd_write_all(options->out_fd, ct_buf_bytes(&text), text.len);
     }
     ct_buf_fini(&text);
+}
+
+static void finish(struct watch *watch, const cJSON *verdict)
+{
+    if (!watch->quitting) {
+        watch->out->ended = true;
+        watch->out->is_known = verdict != NULL;
+        watch->out->succeeded = strcmp(ct_json_text(verdict, "outcome", ""), "succeeded") == 0;
+        quit(watch);
+        say_last_words(watch, verdict);
+    }
+}
+
+static void on_end(void *data, const cJSON *verdict)
+{
+    struct watch *watch = data;
+    if (verdict != NULL || watch->store_is_gone) {
+        finish(watch, verdict);
+    }
+}
+
+static void on_no_last_answer(uv_timer_t *timer)
+{
+    finish(timer->data, NULL);
+}
+
+/* The store has gone: waits for its last answer, if one may come. */
+static void lose_store(struct watch *watch)
+{
+    watch->store_is_gone = true;
+    if (ct_stat_end_is_asking(&watch->end)) {
+        (void)uv_timer_start(&watch->timer, on_no_last_answer, LAST_ANSWER_MS, 0);
+    } else {
+        finish(watch, NULL);
+    }
 }
 
 /* ---- questions ------------------------------------------------------------------------------ */
@@ -185,9 +238,8 @@ static void take_answer(struct watch *watch)
         watch->status = watch->answer;
         watch->answer = NULL;
         (void)!ct_stat_verdict(watch->status, &watch->out->healthy); /* was checked */
-    } else if (has_ended(&watch->err)) {
-        watch->out->ended = true;
-    } else {
+        watch->out->seen = true;
+    } else if (!has_ended(&watch->err)) {
         (void)snprintf(watch->note, sizeof(watch->note), "%.200s; asking again", watch->err.text);
     }
 }
@@ -202,18 +254,24 @@ static void on_answer(uv_work_t *work, int status)
         return;
     }
     take_answer(watch);
-    if (watch->out->ended) {
-        quit(watch);
-        say_last_words(watch);
-    } else {
+    if (watch->rc != 0 && has_ended(&watch->err)) {
+        lose_store(watch);
+    } else if (watch->options->print == NULL) {
         draw(watch);
+    } else {
+        int rc = watch->rc != 0
+                     ? watch->rc
+                     : watch->options->print(watch->options->data, watch->status, &watch->err);
+        if (rc != 0) {
+            fail(watch, rc);
+        }
     }
 }
 
 static void on_timer(uv_timer_t *timer)
 {
     struct watch *watch = timer->data;
-    if (!watch->asking) {
+    if (!watch->asking && !watch->store_is_gone) {
         watch->asking = uv_queue_work(&watch->loop, &watch->work, ask, on_answer) == 0;
     }
 }
@@ -265,7 +323,6 @@ static void on_signal(uv_signal_t *handle, int signo)
 static int open_keys(struct watch *watch)
 {
     char path[32];
-    watch->key_fd = -1;
     if (isatty(watch->options->in_fd) != 1) {
         return 0;
     }
@@ -291,6 +348,10 @@ static int open_handles(struct watch *watch)
     (void)uv_timer_init(&watch->loop, &watch->timer); /* cannot fail */
     watch->timer.data = watch;
     int rc = uv_timer_start(&watch->timer, on_timer, PERIOD_MS, PERIOD_MS);
+    watch->key_fd = -1;
+    if (watch->options->print != NULL) {
+        return rc;
+    }
     for (size_t i = 0; i < SIGNALS; i++) {
         (void)uv_signal_init(&watch->loop, &watch->signal[i]); /* cannot fail in this loop */
         watch->signal[i].data = watch;
@@ -313,17 +374,26 @@ int ct_stat_watch_run(const struct ct_stat_watch_options *options, struct ct_sta
         return rc;
     }
     take_answer(&watch);
+    rc = options->print != NULL ? options->print(options->data, watch.status, err) : 0;
+    if (rc != 0) {
+        cJSON_Delete(watch.status);
+        return rc;
+    }
     rc = uv_loop_init(&watch.loop);
     if (rc != 0) {
         cJSON_Delete(watch.status);
         return ct_err_set(err, CT_EIO, "cannot make an event loop: %s", uv_strerror(rc));
     }
     rc = open_handles(&watch);
-    if (rc == 0) {
-        enter(&watch);
-        draw(&watch);
-    } else {
+    if (rc != 0) {
         quit(&watch);
+    } else {
+        /* Without it the end is seen as that of the store. */
+        (void)!ct_stat_end_open(&watch.end, &watch.loop, &options->where, on_end, &watch);
+        if (options->print == NULL) {
+            enter(&watch);
+            draw(&watch);
+        }
     }
     (void)uv_run(&watch.loop, UV_RUN_DEFAULT);
     (void)uv_loop_close(&watch.loop);
@@ -331,5 +401,9 @@ int ct_stat_watch_run(const struct ct_stat_watch_options *options, struct ct_sta
         (void)close(watch.key_fd);
     }
     cJSON_Delete(watch.status);
+    if (watch.rc_print != 0) {
+        *err = watch.err;
+        return watch.rc_print;
+    }
     return rc == 0 ? 0 : ct_err_set(err, CT_EIO, "cannot watch: %s", uv_strerror(rc));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ctrun-stat --watch on a terminal: asks every second, shows the screen of stat_screen.h, takes
- * keys, and leaves the terminal as it was.
+ * ctrun-stat --watch: asks every second until the user quits or the job has ended. On a terminal it
+ * shows the screen of stat_screen.h, takes keys, and leaves the terminal as it was.
  */
 #ifndef CT_RENDEZVOUS_CTRUN_STAT_STAT_WATCH_UV_H
 #define CT_RENDEZVOUS_CTRUN_STAT_STAT_WATCH_UV_H
@@ -11,22 +11,34 @@
 
 #include <stdbool.h>
 
+struct cJSON;
+
 struct ct_stat_watch_options {
     struct ct_endpoint where;
     int timeout_s;
-    int out_fd; /* a terminal */
+    int out_fd; /* a terminal, if there is no `print` */
     int in_fd;  /* keys come from it if it is a terminal */
+    /* Prints each answer, in place of the screen; a failure ends the watch. Then signals have their
+     * usual effect, and so has an answer that does not come in time. */
+    int (*print)(void *data, const struct cJSON *status, struct ct_err *err);
+    /* Prints the last words; `verdict` is the object of /end, NULL = it is not known. NULL = as on
+     * a terminal. */
+    int (*print_end)(void *data, const struct cJSON *verdict, struct ct_err *err);
+    void *data;
 };
 
 /* How it ended. */
 struct ct_stat_watched {
-    bool ended;   /* the store has gone; the last words are printed */
-    bool healthy; /* as it said last */
-    int signo;    /* asked to end by this signal; 0 = by a key or because of `ended` */
+    bool ended;     /* the job or the store has ended; the last words are printed */
+    bool is_known;  /* the store has said how the job ended */
+    bool succeeded; /* as it said */
+    bool healthy;   /* as it said before */
+    bool seen;      /* an answer was shown */
+    int signo;      /* asked to end by this signal; 0 = by a key or because of `ended` */
 };
 
-/* Returns when the user quits or the store has gone. Fails if the first question gets no answer;
- * then nothing was shown. */
+/* Returns when the user quits, the job has ended or the store has gone. Fails if the first question
+ * gets no answer; then nothing was shown. With `print` it also fails if a later one gets none. */
 CT_MUST_CHECK int ct_stat_watch_run(const struct ct_stat_watch_options *options,
                                     struct ct_stat_watched *out, struct ct_err *err);
 

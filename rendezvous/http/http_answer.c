@@ -94,7 +94,7 @@ static int not_found(const struct ct_http_source *source, struct ct_http_answer 
     (void)source;
     out->code = 404;
     return ct_buf_printf(&out->body, "{\"error\":\"no such page; there are /healthz, /readyz, "
-                                     "/status and /metrics, and / for a browser\"}\n");
+                                     "/status, /metrics and /end, and / for a browser\"}\n");
 }
 
 static int forbidden(const struct ct_http_source *source, struct ct_http_answer *out)

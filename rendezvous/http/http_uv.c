@@ -48,6 +48,8 @@ struct peer {
     int64_t deadline_ns;
     int fd; /* the library's */
     bool ours, admitted;
+    struct ct_page_ask *held; /* its request for the end of the job; NULL = none waits */
+    bool hears_end;           /* the answer to such a request is not sent yet */
 };
 
 struct ct_http {
@@ -63,7 +65,8 @@ struct ct_http {
     bool adding_ours, adding_admitted; /* for the peer that is being added */
     struct ct_http_source source;
     struct ct_page_live *live;
-    struct ct_page_asks asks; /* a request that waits for an agent has its ct_page_ask as context */
+    struct ct_page_asks asks; /* a request that has to wait has its ct_page_ask as context */
+    unsigned hearing;         /* peers with hears_end */
     const struct ct_log *log; /* may be NULL */
     struct ct_refusal_log denials;
     int64_t request_ns;
@@ -92,6 +95,10 @@ static void end_late_peers(struct ct_http *http)
         struct peer *peer = CT_CONTAINER_OF(http->peers.next, struct peer, at_http);
         if (peer->deadline_ns > now) {
             return;
+        }
+        if (peer->held != NULL && ct_page_ask_goes_on(peer->held)) {
+            give_time(http, peer);
+            continue;
         }
         ct_list_remove(&peer->at_http);
         http->stats.timeouts++;
@@ -154,6 +161,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         if (peer != NULL) {
             ct_list_remove(&peer->at_http);
             http->unadmitted -= !peer->ours;
+            http->hearing -= peer->hears_end;
             ct_free(peer);
         }
         *context = NULL;
@@ -190,6 +198,11 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **re
     struct peer *peer = peer_of(http, connection);
     if (*request != NULL && *request != http) {
         ct_page_ask_free(*request);
+    }
+    if (peer != NULL && peer->hears_end) {
+        peer->held = NULL;
+        peer->hears_end = false;
+        http->hearing--;
     }
     if (peer != NULL && how == MHD_REQUEST_TERMINATED_COMPLETED_OK) {
         give_time(http, peer);
@@ -370,11 +383,17 @@ static bool is_from_browser(const struct ct_http *http, struct MHD_Connection *c
                                     header(http, connection, MHD_HTTP_HEADER_ORIGIN));
 }
 
+static bool has_room_for_viewer(const struct ct_http *http)
+{
+    return ct_page_live_viewers(http->live) + http->hearing < CT_PAGE_VIEWERS;
+}
+
 static enum MHD_Result send_events(struct ct_http *http, struct MHD_Connection *connection)
 {
     static const struct ct_http_answer answer = {.code = 200, .type = "text/event-stream"};
     struct MHD_Response *response = NULL;
-    int rc = ct_page_live_watch(http->live, connection, &response);
+    int rc = has_room_for_viewer(http) ? ct_page_live_watch(http->live, connection, &response)
+                                       : CT_EBUSY;
     if (rc != 0) {
         struct ct_http_answer none = {.code = 0};
         ct_http_answer_error(&none, MHD_HTTP_SERVICE_UNAVAILABLE,
@@ -447,6 +466,30 @@ static bool is_trusted(const struct ct_http *http, struct MHD_Connection *connec
            ct_page_key_admits(key, header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION));
 }
 
+/* Answers how the job has ended, or lets the request wait for it. */
+static enum MHD_Result send_end(struct ct_http *http, struct MHD_Connection *connection,
+                                void **request)
+{
+    struct ct_http_answer answer = {.code = 0};
+    struct peer *peer = peer_of(http, connection);
+    struct ct_page_ask *ask = NULL;
+    if (http->asks.end.len > 0 || has_room_for_viewer(http)) {
+        ask = ct_page_ask_end(&http->asks, connection, &answer);
+    } else {
+        ct_http_answer_error(&answer, MHD_HTTP_SERVICE_UNAVAILABLE,
+                             "too many watch this job already");
+    }
+    if (ask == NULL) {
+        return send_answer(&http->mhd, connection, http->source.budget, &answer);
+    }
+    *request = ask;
+    peer->held = ask;
+    peer->hears_end = true;
+    http->hearing++;
+    give_time(http, peer);
+    return MHD_YES;
+}
+
 /* Answers what belongs to the live page, to a peer whose address is admitted. A request that has
  * to wait gets another context. */
 static enum MHD_Result send_page(struct ct_http *http, struct MHD_Connection *connection,
@@ -507,6 +550,18 @@ void ct_http_sample(struct ct_http *http)
     }
 }
 
+void ct_http_tell_end(struct ct_http *http, const char *json)
+{
+    if (http != NULL) {
+        ct_page_asks_tell_end(&http->asks, json);
+    }
+}
+
+bool ct_http_is_telling_end(const struct ct_http *http)
+{
+    return http != NULL && (http->hearing > 0 || ct_clock_now(NULL) < http->asks.expected_ns);
+}
+
 /* ---- requests ------------------------------------------------------------------------------- */
 
 /* Called when the head of a request has come, and again when all of it has come. MHD_NO ends the
@@ -522,8 +577,12 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     struct ct_http_answer answer;
     bool first = *request == NULL;
     if (!first && *request != http) {
+        struct peer *asker = peer_of(http, connection);
         ct_page_ask_take(*request, &answer);
         *request = http;
+        if (asker != NULL) {
+            asker->held = NULL;
+        }
         return send_answer(&http->mhd, connection, http->source.budget, &answer);
     }
     *request = http; /* anything but NULL */
@@ -549,6 +608,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         if (wrong != NULL) {
             return refuse_browser(http, connection, wrong);
         }
+    }
+    if (admitted && strcmp(path, CT_PAGE_END_PATH) == 0 && ct_http_method_is_known(method)) {
+        return send_end(http, connection, request);
     }
     if (admitted && page) {
         return send_page(http, connection, method, path, request);
@@ -658,6 +720,7 @@ static void finish_if_last(struct ct_http *http)
     }
     ct_http_close_fn cb = http->close_cb;
     void *data = http->close_data;
+    ct_page_asks_fini(&http->asks);
     ct_free(http);
     cb(data);
 }

@@ -43,6 +43,12 @@ CT_MUST_CHECK int ct_http_add(struct ct_http *http, int fd, bool ours, bool admi
 /* Takes a sample for the live page before its time. NULL is allowed. */
 void ct_http_sample(struct ct_http *http);
 
+/* Tells those who ask for /end how the job has ended: a JSON object. NULL is allowed. */
+void ct_http_tell_end(struct ct_http *http, const char *json);
+
+/* Is the answer to such a request still to be sent? NULL is allowed. */
+bool ct_http_is_telling_end(const struct ct_http *http);
+
 struct ct_http_stats {
     size_t connections;
     uint64_t requests; /* answered */

@@ -3,6 +3,9 @@
  * Happy path: the question goes to the agent, the connection is suspended, the agent's answer
  * becomes the HTTP answer, and the connection is resumed.
  *
+ * A request for the end of the job needs no agent: it gets its answer when the owner of the store
+ * says how the job has ended, or, before the time of a request is over, that the job goes on.
+ *
  * Failure modes: the source bounds the number and the rate of questions and the time of each
  * (query.h), and the answer's length. A client that goes away is noticed when the answer is there.
  *
@@ -11,6 +14,7 @@
 #include "rendezvous/http/page_ask_uv.h"
 
 #include "common/alloc.h"
+#include "common/clock.h"
 #include "rendezvous/http/page_rank.h"
 #include "rendezvous/wire/json.h"
 
@@ -20,7 +24,8 @@ struct ct_page_ask {
     struct ct_list at_asks;
     struct ct_page_asks *asks;
     struct MHD_Connection *connection;
-    int id; /* of the question; 0 = it is closed */
+    int id;    /* of the question to an agent; 0 = it is closed */
+    bool held; /* for the end of the job; false again when there is an answer */
     struct ct_http_answer answer;
 };
 
@@ -120,6 +125,74 @@ struct ct_page_ask *ct_page_ask_begin(struct ct_page_asks *asks, struct MHD_Conn
     return ask;
 }
 
+/* ---- the end of the job --------------------------------------------------------------------- */
+
+static void copy_end(const struct ct_page_asks *asks, struct ct_http_answer *out)
+{
+    *out = (struct ct_http_answer){.code = MHD_HTTP_OK, .type = "application/json"};
+    ct_buf_add(&out->body, ct_buf_bytes(&asks->end), asks->end.len);
+    if (ct_buf_status(&out->body) != 0) {
+        ct_http_answer_error(out, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory");
+    }
+}
+
+struct ct_page_ask *ct_page_ask_end(struct ct_page_asks *asks, struct MHD_Connection *connection,
+                                    struct ct_http_answer *out)
+{
+    if (asks->end.len > 0) {
+        copy_end(asks, out);
+        return NULL;
+    }
+    struct ct_page_ask *ask = ct_calloc(1, sizeof(*ask));
+    if (ask == NULL) {
+        ct_http_answer_error(out, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory");
+        return NULL;
+    }
+    *ask = (struct ct_page_ask){.asks = asks, .connection = connection, .held = true};
+    ct_list_append(&asks->list, &ask->at_asks);
+    asks->mhd->suspend_connection(connection);
+    return ask;
+}
+
+bool ct_page_ask_goes_on(struct ct_page_ask *ask)
+{
+    if (!ask->held) {
+        return false;
+    }
+    ask->held = false;
+    ask->answer = (struct ct_http_answer){.code = MHD_HTTP_OK, .type = "application/json"};
+    if (ct_buf_printf(&ask->answer.body, "{\"ended\":false}\n") != 0) {
+        ct_http_answer_error(&ask->answer, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory");
+    }
+    ask->asks->expected_ns = ct_clock_now(NULL) + CT_PAGE_END_AGAIN_MS * CT_NS_PER_MS;
+    ask->asks->mhd->resume_connection(ask->connection);
+    return true;
+}
+
+void ct_page_asks_tell_end(struct ct_page_asks *asks, const char *json)
+{
+    bool any = false;
+    ct_buf_reset(&asks->end);
+    if (ct_buf_printf(&asks->end, "%s\n", json) != 0) {
+        ct_buf_fini(&asks->end);
+        return;
+    }
+    for (struct ct_list *at = asks->list.next; at != &asks->list; at = at->next) {
+        struct ct_page_ask *ask = CT_CONTAINER_OF(at, struct ct_page_ask, at_asks);
+        if (ask->held) {
+            ask->held = false;
+            any = true;
+            copy_end(asks, &ask->answer);
+            asks->mhd->resume_connection(ask->connection);
+        }
+    }
+    if (any) {
+        asks->on_resumed(asks->data);
+    }
+}
+
+/* ---- answers -------------------------------------------------------------------------------- */
+
 void ct_page_ask_take(struct ct_page_ask *ask, struct ct_http_answer *out)
 {
     *out = ask->answer;
@@ -143,9 +216,17 @@ void ct_page_asks_wake(struct ct_page_asks *asks)
         struct ct_page_ask *ask = CT_CONTAINER_OF(at, struct ct_page_ask, at_asks);
         if (ask->id > 0) {
             asks->source->forget(asks->source->data, ask->id);
+        }
+        if (ask->id > 0 || ask->held) {
             ask->id = 0;
+            ask->held = false;
             ct_http_answer_error(&ask->answer, MHD_HTTP_SERVICE_UNAVAILABLE, "the store ends");
             asks->mhd->resume_connection(ask->connection);
         }
     }
+}
+
+void ct_page_asks_fini(struct ct_page_asks *asks)
+{
+    ct_buf_fini(&asks->end);
 }

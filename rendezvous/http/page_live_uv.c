@@ -236,9 +236,6 @@ static void viewer_free(void *cls)
 int ct_page_live_watch(struct ct_page_live *live, struct MHD_Connection *connection,
                        struct MHD_Response **out)
 {
-    if (live->count >= CT_PAGE_VIEWERS) {
-        return CT_EBUSY;
-    }
     sample_if_none(live);
     struct viewer *viewer = ct_calloc(1, sizeof(*viewer));
     if (viewer == NULL) {
@@ -256,6 +253,11 @@ int ct_page_live_watch(struct ct_page_live *live, struct MHD_Connection *connect
         return CT_ENOMEM;
     }
     return 0;
+}
+
+unsigned ct_page_live_viewers(const struct ct_page_live *live)
+{
+    return live->count;
 }
 
 void ct_page_live_data(struct ct_page_live *live, struct ct_http_answer *out)

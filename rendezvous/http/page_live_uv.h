@@ -33,10 +33,12 @@ CT_MUST_CHECK int ct_page_live_open(uv_loop_t *loop, const struct ct_http_source
 /* Fills in the answer with the whole present sample, for those who ask now and then. */
 void ct_page_live_data(struct ct_page_live *live, struct ct_http_answer *out);
 
-/* Gives *out, a response whose body is the events; to be queued and destroyed. CT_EBUSY: there are
- * CT_PAGE_VIEWERS viewers. CT_ENOMEM. */
+/* Gives *out, a response whose body is the events; to be queued and destroyed. CT_ENOMEM. */
 CT_MUST_CHECK int ct_page_live_watch(struct ct_page_live *live, struct MHD_Connection *connection,
                                      struct MHD_Response **out);
+
+/* How many viewers take the events. */
+unsigned ct_page_live_viewers(const struct ct_page_live *live);
 
 /* Takes a sample before its time. */
 void ct_page_live_sample(struct ct_page_live *live);

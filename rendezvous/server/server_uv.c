@@ -476,6 +476,16 @@ void ct_server_page_sample(struct ct_server *server)
     ct_http_sample(server->pages.http);
 }
 
+void ct_server_tell_end(struct ct_server *server, const struct ct_server_end *end)
+{
+    ct_status_pages_tell_end(&server->pages, end);
+}
+
+bool ct_server_is_telling_end(const struct ct_server *server)
+{
+    return ct_http_is_telling_end(server->pages.http);
+}
+
 int ct_server_page_link(struct ct_server *server, struct ct_token *out)
 {
     struct ct_page_key *key = &server->pages.key;

@@ -88,6 +88,20 @@ CT_MUST_CHECK int ct_server_set(struct ct_server *server, const char *key, const
 /* Lets the live page see the job as it is now. */
 void ct_server_page_sample(struct ct_server *server);
 
+/* How the job of a server has ended. */
+struct ct_server_end {
+    const char *run_id;
+    const char *outcome; /* "succeeded", "stopped" or "failed" */
+    int exit_code;
+    const char *text; /* one line, as in "job j failed: rank 5 on gpu-6: ..." without "job j"; NULL
+                         = the outcome, and the failure that the membership knows */
+};
+
+/* Tells whoever asks for /end how the job has ended. The server is to be kept for a moment while
+ * ct_server_is_telling_end(), which a client can draw out, so the caller sets a limit. */
+void ct_server_tell_end(struct ct_server *server, const struct ct_server_end *end);
+bool ct_server_is_telling_end(const struct ct_server *server);
+
 /* Does the server serve a live page? It does not in a build without HTTP. */
 bool ct_server_has_page(const struct ct_server *server);
 

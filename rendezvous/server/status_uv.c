@@ -148,6 +148,71 @@ static void forget(void *data, int id)
     ct_control_forget(pages->control, id);
 }
 
+/* ---- the end of the job --------------------------------------------------------------------- */
+
+/* Says which failure ended the job: the first one of the last generation that had any. */
+static void add_failure(const cJSON *status, struct ct_buf *out)
+{
+    const cJSON *job = ct_status_next_job(status, NULL);
+    const cJSON *failures = cJSON_GetObjectItemCaseSensitive(job, "failures");
+    int at = cJSON_GetArraySize(failures) - 1;
+    if (at < 0) {
+        return;
+    }
+    const cJSON *first = cJSON_GetArrayItem(failures, at);
+    double generation = ct_json_number(first, "generation", 0);
+    while (at > 0 &&
+           ct_json_number(cJSON_GetArrayItem(failures, at - 1), "generation", -1) == generation) {
+        first = cJSON_GetArrayItem(failures, --at);
+    }
+    double rank = ct_json_number(first, "rank", -1);
+    ct_buf_addf(out, ": ");
+    if (rank >= 0) {
+        ct_buf_addf(out, "rank %.0f on ", rank);
+    }
+    ct_buf_addf(out, "%s: %s", ct_json_text(first, "host", "?"),
+                ct_json_text(first, "reason", "failed"));
+}
+
+/* Names in the status are escaped already. */
+static bool add_text(cJSON *root, const struct ct_server_end *end, struct ct_buf *text)
+{
+    const char *words = ct_buf_cstr(text);
+    return end->text != NULL ? ct_json_add_name(root, "text", words)
+                             : ct_json_add_text(root, "text", words);
+}
+
+static int find_text(struct ct_status_pages *pages, const struct ct_server_end *end,
+                     struct ct_buf *out)
+{
+    struct ct_status_rows rows = {.print = false};
+    cJSON *status = NULL;
+    ct_buf_addf(out, "%s", end->text != NULL ? end->text : end->outcome);
+    if (end->text == NULL && end->exit_code != 0 && make_status(pages, &rows, &status) == 0) {
+        add_failure(status, out);
+        cJSON_Delete(status);
+    }
+    ct_status_rows_fini(&rows);
+    return ct_buf_status(out);
+}
+
+void ct_status_pages_tell_end(struct ct_status_pages *pages, const struct ct_server_end *end)
+{
+    struct ct_buf text = CT_BUF_INIT, json = CT_BUF_INIT;
+    ct_json_use_our_memory();
+    cJSON *root = cJSON_CreateObject();
+    if (root != NULL && find_text(pages, end, &text) == 0 &&
+        ct_json_add_bool(root, "ended", true) && ct_json_add_name(root, "run_id", end->run_id) &&
+        ct_json_add_text(root, "outcome", end->outcome) &&
+        ct_json_add_number(root, "exit_code", end->exit_code) && add_text(root, end, &text) &&
+        ct_json_print(root, &json) == 0) {
+        ct_http_tell_end(pages->http, ct_buf_cstr(&json));
+    }
+    cJSON_Delete(root);
+    ct_buf_fini(&text);
+    ct_buf_fini(&json);
+}
+
 /* ---- opening and closing -------------------------------------------------------------------- */
 
 static void on_http(struct ct_conn_hub *hub, int fd, bool ours, bool admitted)

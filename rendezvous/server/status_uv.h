@@ -37,6 +37,9 @@ struct ct_status_pages {
 CT_MUST_CHECK int ct_status_pages_open(struct ct_status_pages *pages, uv_loop_t *loop, bool keys,
                                        struct ct_err *err);
 
+/* As ct_server_tell_end(). */
+void ct_status_pages_tell_end(struct ct_status_pages *pages, const struct ct_server_end *end);
+
 /* Calls `cb` for each part when it is closed. Returns how often `cb` will be called. */
 unsigned ct_status_pages_close(struct ct_status_pages *pages, ct_http_close_fn cb, void *data);
 

@@ -113,7 +113,8 @@
 /* Milliseconds from one answered request (or the first byte) to the next. */
 #define CT_HTTP_REQUEST_MS 5000
 
-/* Viewers of the live page; they leave room for probes. */
+/* Viewers of the live page, and those who wait for the end of the job; they leave room for
+ * probes. */
 #define CT_PAGE_VIEWERS 64U
 
 /* The live page looks at the job once a second. Its samples take at most one part in

@@ -240,7 +240,39 @@ class Machine(Ctstat):
         self.assertEqual(job.wait().code, 0)
 
 
-class Watch(Ctstat):
+class Screens(Ctstat):
+    """ctrun-stat --watch on a terminal."""
+
+    def watch(self, where, rows=24, columns=80):
+        terminal = testlib.Terminal(
+            "sh", "-c", "stty -a >&2; \"$@\"; echo code $?; stty -a", "sh", program("ctrun-stat"),
+            "--watch", where, env={"TERM": "xterm"}, interactive=True, size=(rows, columns),
+        )  # fmt: skip
+        self.addCleanup(terminal.close)
+        return terminal
+
+    def screen(self, terminal, text):
+        """The lines of the first screen that has `text`."""
+        while True:
+            frames = terminal.text().split("\x1b[H")[1:]
+            for frame in frames:
+                if text in frame and "\x1b[J" in frame:
+                    shown = frame.partition("\x1b[J")[0].replace("\x1b[2K", "")
+                    return shown.replace("\r", "").split("\n")
+            terminal.read_until_more()
+
+    def assert_restored(self, terminal):
+        text = terminal.read_all()
+        modes = re.findall(r"^speed .*?(?=^speed |\x1b|\Z)", text, re.M | re.S)
+        self.assertIn("\x1b[?25h\x1b[?1049l", text)
+        before, after = ([word for word in x.split() if "icanon" in word or word in ("echo;", "echo", "-echo")]
+                         for x in (modes[0], modes[-1]))  # fmt: skip
+        self.assertEqual(before, after)
+        self.assertIn("icanon", before)
+        return text
+
+
+class Watch(Screens):
     """ctrun-stat --watch on a terminal, before a store that is played."""
 
     def store(self, workers):
@@ -273,34 +305,6 @@ class Watch(Ctstat):
 
         threading.Thread(target=run, daemon=True).start()
         return "127.0.0.1:%d" % listener.getsockname()[1]
-
-    def watch(self, where, rows=24, columns=80):
-        terminal = testlib.Terminal(
-            "sh", "-c", "stty -a >&2; \"$@\"; echo code $?; stty -a", "sh", program("ctrun-stat"),
-            "--watch", where, env={"TERM": "xterm"}, interactive=True, size=(rows, columns),
-        )  # fmt: skip
-        self.addCleanup(terminal.close)
-        return terminal
-
-    def screen(self, terminal, text):
-        """The lines of the first screen that has `text`."""
-        while True:
-            frames = terminal.text().split("\x1b[H")[1:]
-            for frame in frames:
-                if text in frame and "\x1b[J" in frame:
-                    shown = frame.partition("\x1b[J")[0].replace("\x1b[2K", "")
-                    return shown.replace("\r", "").split("\n")
-            terminal.read_until_more()
-
-    def assert_restored(self, terminal):
-        text = terminal.read_all()
-        modes = re.findall(r"^speed .*?(?=^speed |\x1b|\Z)", text, re.M | re.S)
-        self.assertIn("\x1b[?25h\x1b[?1049l", text)
-        before, after = ([word for word in x.split() if "icanon" in word or word in ("echo;", "echo", "-echo")]
-                         for x in (modes[0], modes[-1]))  # fmt: skip
-        self.assertEqual(before, after)
-        self.assertIn("icanon", before)
-        return text
 
     def test_a_job_of_any_size_fits_and_shows_who_failed(self):
         for workers, columns in ((2, 80), (48, 60), (512, 100)):
@@ -354,6 +358,138 @@ class Watch(Ctstat):
             terminal.read_until_more()
         terminal.write("q")
         terminal.read_all()
+
+
+class LastWords(Screens):
+    """How a real job has ended, as ctrun-stat --watch says it."""
+
+    def setUp(self):
+        super().setUp()
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+        self.go = self.tmp / "go"
+
+    def begin(self, end, *options):
+        """Starts a job whose two workers run `end`, a line of a shell, when they may. Returns it and
+        where its store is."""
+        script = f"echo port $MASTER_PORT; while ! [ -e {self.go} ]; do sleep 0.1; done; {end}"
+        job = self.start_ctrun("--rdzv-id", "j", "--nproc-per-node", "2", *options, "--no-python", "sh", "-c", script)
+        return job, "127.0.0.1:" + job.wait_for("port").split()[-1]
+
+    def wait_until_held(self, where, count=1):
+        """Waits until so many requests for the end of the job are held."""
+
+        def connections():
+            return json.loads(self.ctrun_stat("--json", where).out)["http"]["connections"]
+
+        testlib.wait_until(lambda: connections() == count + 1, "the watchers are there")
+
+    def words(self, terminal):
+        return self.assert_restored(terminal).rpartition("\x1b[?1049l")[2].partition("speed ")[0].splitlines()
+
+    def end_of(self, end, *options, code, ask=None):
+        """The last words of --watch on a terminal and on a pipe, and its exit code."""
+        job, where = self.begin(end, *options)
+        terminal = self.watch(where)
+        self.screen(terminal, "2 workers")
+        pipe = self.start(program("ctrun-stat"), "--watch", where)
+        self.wait_until_held(where, 2)
+        if ask is None:
+            self.go.touch()
+        else:
+            job.signal(ask)
+        self.assertEqual(job.wait().code, code)
+        words = self.words(terminal)
+        piped = pipe.wait()
+        self.assertEqual(piped.err, "")
+        self.assertEqual(words[-1], f"code {piped.code}")
+        self.assertEqual(piped.out.splitlines()[-len(words) + 1 :], words[:-1])
+        return words[:-1], piped.code
+
+    def test_success(self):
+        self.assertEqual(self.end_of("exit 0", code=0), (["job j succeeded"], 0))
+
+    def test_failure(self):
+        (line,), code = self.end_of("[ $RANK = 0 ] || exit 3; sleep 100", code=3)
+        self.assertRegex(line, r"^job j failed: rank 1 on \S+: process \d+ exited with code 3$")
+        self.assertEqual(code, 1)
+
+    def test_success_after_a_restart(self):
+        once = f"[ $RANK = 0 ] || [ -e {self.tmp}/again ] || {{ touch {self.tmp}/again; exit 3; }}"
+        words, code = self.end_of(f"{once}; sleep 1", "--max-restarts", "1", code=0)
+        self.assertEqual((words, code), (["job j succeeded after 1 restart"], 0))
+
+    def test_signal(self):
+        words, code = self.end_of("exit 0", code=143, ask=signal.SIGTERM)
+        self.assertEqual((words, code), (["job j was ended by SIGTERM, exit code 143"], 1))
+
+    def test_the_store_that_lingers_says_it_at_once_and_later(self):
+        job, where = self.begin("exit 4", "--linger", "600")
+        terminal = self.watch(where)
+        self.screen(terminal, "2 workers")
+        self.wait_until_held(where)
+        self.go.touch()
+        line, code = self.words(terminal)
+        self.assertRegex(line, r"^job j failed: rank [01] on \S+: process \d+ exited with code 4$")
+        self.assertEqual(code, "code 1")
+        later = self.ctrun_stat("--watch", "--json", where)
+        self.assertEqual(later.code, 1, later)
+        verdict = json.loads(later.out.splitlines()[-1])
+        self.assertEqual(f"job {verdict.pop('run_id')} {verdict.pop('text')}", line)
+        self.assertEqual(verdict, {"ended": True, "outcome": "failed", "exit_code": 4})
+        job.signal(signal.SIGINT)
+        self.assertEqual(job.wait().code, 4)
+
+    def test_a_job_of_several_machines(self):
+        agent = self.script("agent", '#!/bin/sh\nexec env -i PATH="$PATH" sh -c "$2"\n')
+        os.chmod(agent, 0o755)
+        hosts = ("--hosts", "127.0.0.2,127.0.0.3", "--launch-agent", agent, "--local-addr", "127.0.0.1")
+        for end, expected, outcome in (
+            ("exit 0", r"succeeded", 0),
+            ("[ $RANK = 0 ] || exit 7; sleep 100", r"failed: rank 1 on \S+: process \d+ exited with code 7", 1),
+        ):
+            script = f"while ! [ -e {self.go} ]; do sleep 0.1; done; {end}"
+            job = self.start_ctrun("--rdzv-id", "j", "--print-url", *hosts, "--no-python", "sh", "-c", script)
+            where = re.search(r"http://([0-9.:]+)/", job.wait_for("live page: ")).group(1)
+            testlib.wait_until(lambda w=where: " 2 workers" in self.ctrun_stat(w).out, "both are there")
+            watch = self.start(program("ctrun-stat"), "--watch", where)
+            self.wait_until_held(where)
+            self.go.touch()
+            self.assertEqual(job.wait().code, 7 * outcome)
+            result = watch.wait()
+            self.assertEqual(result.code, outcome, result)
+            self.assertRegex(result.out.splitlines()[-1], f"^job j {expected}$")
+            self.go.unlink()
+
+    def test_the_machine_of_the_store_tells_of_another_one(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            where = "127.0.0.1:%d" % free.getsockname()[1]
+        script = f"while ! [ -e {self.go} ]; do sleep 0.1; done; [ $RANK = 0 ] || exit 7; sleep 100"
+        jobs = [
+            self.start_ctrun("--nnodes", "2", "--node-rank", rank, "--rdzv-backend", "c10d", "--rdzv-endpoint", where,
+                             "--rdzv-id", "j", "--no-python", "sh", "-c", script)
+            for rank in ("0", "1")
+        ]  # fmt: skip
+        testlib.wait_until(lambda: " 2 workers" in self.ctrun_stat(where).out, "both are there")
+        watch = self.start(program("ctrun-stat"), "--watch", where)
+        self.wait_until_held(where)
+        self.go.touch()
+        self.assertEqual([job.wait().code for job in jobs], [7, 7])
+        self.assertRegex(watch.wait().out, r"\njob j failed: rank 1 on .*: process \d+ exited with code 7\n$")
+
+    def test_those_who_hold_requests_do_not_hold_the_job(self):
+        job, where = self.begin("exit 0")
+        host, port = where.split(":")
+        holders = [socket.create_connection((host, int(port)), DEADLINE) for _ in range(70)]
+        for holder in holders:
+            self.addCleanup(holder.close)
+            holder.sendall(b"GET /end HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+        for holder in holders[64:]:
+            self.assertIn(b"503", holder.recv(100))
+        self.go.touch()
+        self.assertEqual(job.wait().code, 0)
+        self.assertIn(b"200", holders[0].recv(100))
 
 
 if __name__ == "__main__":

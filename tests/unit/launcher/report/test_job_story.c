@@ -248,6 +248,50 @@ static void the_report_shows_no_character_that_misleads(void **state)
     ct_job_story_fini(&story);
 }
 
+static int verdict_body(void *data)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = ct_job_story_verdict(data, &failed, NULL, &text);
+    ct_buf_fini(&text);
+    return rc;
+}
+
+static void assert_verdict(const struct ct_job_story *story, const struct ct_job_end *end,
+                           const struct ct_failure *here, const char *outcome, const char *words)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    assert_string_equal(ct_job_story_outcome(end), outcome);
+    assert_int_equal(ct_job_story_verdict(story, end, here, &text), 0);
+    assert_string_equal(ct_buf_cstr(&text), words);
+    ct_buf_fini(&text);
+}
+
+static void the_verdict_is_one_line(void **state)
+{
+    struct ct_job_story story;
+    struct ct_failure here = {.rank = 1, .host = "gpu-0", .what = "process 9 exited with code 3"};
+    const struct ct_job_end good = {.exit_code = 0}, asked = {.exit_code = 143, .signo = 15};
+    (void)state;
+    set_up(&story);
+    assert_verdict(&story, &good, NULL, "succeeded", "succeeded");
+    story.restarts = 1;
+    assert_verdict(&story, &good, NULL, "succeeded", "succeeded after 1 restart");
+    story.restarts = 2;
+    assert_verdict(&story, &good, NULL, "succeeded", "succeeded after 2 restarts");
+    assert_verdict(&story, &asked, &here, "stopped", "was ended by SIGTERM, exit code 143");
+    assert_verdict(&story, &failed, NULL, "failed", "failed with exit code 137");
+    set(story.why, sizeof(story.why), "too few\x1b nodes");
+    assert_verdict(&story, &failed, NULL, "failed", "failed: too few? nodes");
+    assert_verdict(&story, &failed, &here, "failed",
+                   "failed: rank 1 on gpu-0: process 9 exited with code 3");
+    take(&story); /* another node's rank was the first */
+    assert_verdict(&story, &failed, &here, "failed",
+                   "failed: rank 5 on gpu-2 at 10.0.0.2: process 42 was killed by signal 9 "
+                   "(SIGKILL)");
+    assert_true(ct_fault_sweep(verdict_body, &story, 0) >= 1);
+    ct_job_story_fini(&story);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +300,7 @@ int main(void)
         cmocka_unit_test(what_is_told_here_is_not_repeated),
         cmocka_unit_test(one_node_tells_it_and_another_where_that_one_is_lost),
         cmocka_unit_test(a_hang_of_all_has_no_culprit),
+        cmocka_unit_test(the_verdict_is_one_line),
         cmocka_unit_test(the_report_is_json),
         cmocka_unit_test(the_report_shows_no_character_that_misleads),
     };

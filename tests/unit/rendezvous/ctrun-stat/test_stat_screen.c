@@ -217,15 +217,37 @@ static void the_last_words_say_how_the_job_stood(void **state)
     struct ct_buf out = CT_BUF_INIT;
     cJSON *status = job_of(8), *empty = cJSON_Parse("{\"health\":\"healthy\"}");
     (void)state;
-    assert_int_equal(ct_stat_screen_end(status, WHERE, &out), 0);
+    assert_int_equal(ct_stat_screen_end(status, NULL, WHERE, &out), 0);
     assert_string_equal(ct_buf_cstr(&out), "job j1 has ended; last seen running at step 10\n"
                                            "FAILED generation 0: rank 5 on gpu-0: exit ?[2Jcode 3\n"
                                            "problem: rank 5 failed\n");
     ct_buf_reset(&out);
-    assert_int_equal(ct_stat_screen_end(empty, WHERE, &out), 0);
+    assert_int_equal(ct_stat_screen_end(empty, NULL, WHERE, &out), 0);
     assert_string_equal(ct_buf_cstr(&out), WHERE ": the store has ended\n");
     cJSON_Delete(status);
     cJSON_Delete(empty);
+    ct_buf_fini(&out);
+}
+
+static void the_last_words_say_how_the_job_ended(void **state)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    cJSON *status = job_of(8), *empty = cJSON_Parse("{\"health\":\"healthy\"}");
+    cJSON *verdict = cJSON_Parse("{\"ended\":true,\"run_id\":\"j1\",\"text\":\"failed: rank 5 on "
+                                 "gpu-0: \\u001b[2Jprocess 7 exited with code 3\"}");
+    cJSON *strange = cJSON_Parse("{\"ended\":true,\"run_id\":7,\"text\":[]}");
+    (void)state;
+    assert_int_equal(ct_stat_screen_end(status, verdict, WHERE, &out), 0);
+    assert_string_equal(ct_buf_cstr(&out),
+                        "job j1 failed: rank 5 on gpu-0: ?[2Jprocess 7 exited with code 3\n"
+                        "last seen at step 10\n");
+    ct_buf_reset(&out);
+    assert_int_equal(ct_stat_screen_end(empty, strange, WHERE, &out), 0);
+    assert_string_equal(ct_buf_cstr(&out), "job ? has ended\n");
+    cJSON_Delete(status);
+    cJSON_Delete(empty);
+    cJSON_Delete(verdict);
+    cJSON_Delete(strange);
     ct_buf_fini(&out);
 }
 
@@ -247,7 +269,7 @@ static void strange_documents_do_no_harm(void **state)
         cJSON *status = cJSON_Parse(documents[i]);
         assert_fits(screen(status, &view, &out), &view);
         ct_buf_reset(&out);
-        assert_int_equal(ct_stat_screen_end(status, WHERE, &out), 0);
+        assert_int_equal(ct_stat_screen_end(status, NULL, WHERE, &out), 0);
         cJSON_Delete(status);
     }
     ct_buf_fini(&out);
@@ -263,6 +285,7 @@ int main(void)
         cmocka_unit_test(keys_sort_and_group),
         cmocka_unit_test(many_ranges_are_cut),
         cmocka_unit_test(the_last_words_say_how_the_job_stood),
+        cmocka_unit_test(the_last_words_say_how_the_job_ended),
         cmocka_unit_test(strange_documents_do_no_harm),
     };
     return cmocka_run_group_tests_name("stat_screen", tests, NULL, NULL);

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -201,6 +202,147 @@ static void test_late_ones_are_ended(void **state)
     close_http(f);
 }
 
+/* Reads until `text` has come, in as many pieces as it takes. */
+static void expect_within(struct fixture *f, int fd, const char *wanted)
+{
+    char got[4096] = "", piece[512];
+    while (strstr(got, wanted) == NULL) {
+        const char *more = hear(f, fd, piece, sizeof(piece));
+        size_t len = strlen(got);
+        assert_true(*more != '\0' && len + strlen(more) < sizeof(got));
+        (void)snprintf(got + len, sizeof(got) - len, "%s", more);
+    }
+}
+
+static void expect_silence(struct fixture *f, int fd)
+{
+    char byte;
+    for (int i = 0; i < 100; i++) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    assert_int_equal(recv(fd, &byte, 1, MSG_DONTWAIT), -1);
+    assert_int_equal(errno, EAGAIN);
+}
+
+static void test_the_end_of_the_job_is_told_to_those_who_wait_for_it(void **state)
+{
+    struct fixture *f = *state;
+    open_http(f, LONG_MS);
+    int early = add(f, true), late = add(f, true), stranger = add(f, false);
+    tell(stranger, GET("/end"));
+    expect(f, stranger, "HTTP/1.1 403");
+    assert_false(ct_http_is_telling_end(f->http));
+    tell(early, GET("/end"));
+    expect_silence(f, early);
+    assert_true(ct_http_is_telling_end(f->http));
+    ct_http_tell_end(f->http, "{\"ended\":true}");
+    expect_within(f, early, "\r\n\r\n{\"ended\":true}\n");
+    while (ct_http_is_telling_end(f->http)) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    tell(late, GET("/end"));
+    expect_within(f, late, "\r\n\r\n{\"ended\":true}\n");
+    (void)close(early);
+    (void)close(late);
+    (void)close(stranger);
+    close_http(f);
+}
+
+static void test_who_waits_for_the_end_is_told_that_the_job_goes_on(void **state)
+{
+    struct fixture *f = *state;
+    open_http(f, 50);
+    int fd = add(f, true);
+    for (int i = 0; i < 2; i++) { /* on one connection */
+        tell(fd, GET("/end"));
+        expect_within(f, fd, "\r\n\r\n{\"ended\":false}\n");
+        assert_true(ct_http_is_telling_end(f->http)); /* the next request is expected */
+    }
+    expect(f, fd, ""); /* none has come in its time */
+    int64_t deadline = ct_deadline_in(NULL, LONG_MS);
+    while (ct_http_is_telling_end(f->http)) {
+        assert_true(ct_clock_now(NULL) < deadline);
+    }
+    (void)close(fd);
+    close_http(f);
+}
+
+static void test_those_who_wait_for_the_end_are_limited_and_may_leave(void **state)
+{
+    struct fixture *f = *state;
+    int fds[CT_PAGE_VIEWERS];
+    open_http(f, LONG_MS);
+    for (size_t i = 0; i < CT_PAGE_VIEWERS; i++) {
+        fds[i] = add(f, true);
+        tell(fds[i], GET("/end"));
+        expect_silence(f, fds[i]);
+    }
+    int more = add(f, true);
+    tell(more, GET("/end"));
+    expect(f, more, "HTTP/1.1 503");
+    tell(more, GET("/page/events"));
+    expect(f, more, "HTTP/1.1 503");
+    (void)close(fds[0]); /* nobody notices yet */
+    ct_http_tell_end(f->http, "{}");
+    while (ct_http_is_telling_end(f->http)) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    for (size_t i = 1; i < CT_PAGE_VIEWERS; i++) {
+        expect(f, fds[i], "HTTP/1.1 200");
+        (void)close(fds[i]);
+    }
+    (void)close(more);
+    close_http(f);
+}
+
+static void test_who_waits_for_the_end_hears_that_the_store_ends(void **state)
+{
+    struct fixture *f = *state;
+    char text[64];
+    open_http(f, LONG_MS);
+    int fd = add(f, true);
+    tell(fd, GET("/end"));
+    expect_silence(f, fd);
+    ct_http_close(f->http, on_close, &f->closed);
+    ct_loop_run_until(&f->loop, &f->closed);
+    assert_true(recv(fd, text, sizeof(text), MSG_DONTWAIT) >= 0); /* 503, or the end alone */
+    (void)close(fd);
+    ct_loop_end(&f->loop);
+    free(f);
+}
+
+static void test_the_end_without_memory(void **state)
+{
+    struct fixture *f = *state;
+    int hit = 1, faults = 0;
+    for (int n = 0; hit; n++, faults += hit) {
+        char text[4096];
+        f->closed = false;
+        open_http(f, LONG_MS);
+        int fd = add(f, true);
+        tell(fd, GET("/end"));
+        ct_fault_begin(n);
+        for (int i = 0; i < 100; i++) {
+            (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+        }
+        ct_http_tell_end(f->http, "{\"ended\":true}");
+        for (int i = 0; i < 100; i++) {
+            (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+        }
+        hit = ct_fault_hit();
+        (void)ct_fault_end();
+        ssize_t len = recv(fd, text, sizeof(text) - 1, MSG_DONTWAIT);
+        text[len > 0 ? len : 0] = '\0';
+        assert_true(hit || strstr(text, "{\"ended\":true}\n") != NULL);
+        ct_http_close(f->http, on_close, &f->closed);
+        ct_loop_run_until(&f->loop, &f->closed);
+        (void)close(fd);
+    }
+    assert_true(faults >= 2);
+    ct_loop_end(&f->loop);
+    free(f);
+}
+
 /* One client that sent requests without waiting for answers held up the whole loop. */
 static void test_a_flood_of_requests_leaves_the_loop_to_others(void **state)
 {
@@ -291,6 +433,11 @@ int main(void)
         cmocka_unit_test_setup(test_other_users_leave_room_for_us, set_up),
         cmocka_unit_test_setup(test_peers_that_are_not_admitted_get_healthz_alone, set_up),
         cmocka_unit_test_setup(test_late_ones_are_ended, set_up),
+        cmocka_unit_test_setup(test_the_end_of_the_job_is_told_to_those_who_wait_for_it, set_up),
+        cmocka_unit_test_setup(test_who_waits_for_the_end_is_told_that_the_job_goes_on, set_up),
+        cmocka_unit_test_setup(test_those_who_wait_for_the_end_are_limited_and_may_leave, set_up),
+        cmocka_unit_test_setup(test_who_waits_for_the_end_hears_that_the_store_ends, set_up),
+        cmocka_unit_test_setup(test_the_end_without_memory, set_up),
         cmocka_unit_test_setup(test_a_flood_of_requests_leaves_the_loop_to_others, set_up),
         cmocka_unit_test_setup(test_connection_without_memory_is_ended, set_up),
         cmocka_unit_test_setup(test_answer_without_memory, set_up),

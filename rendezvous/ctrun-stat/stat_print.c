@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Makes the whole text first and writes it at once, so that nothing is written when memory is out.
+ */
+#include "rendezvous/ctrun-stat/stat_print.h"
+
+#include "common/buf.h"
+#include "common/file.h"
+#include "rendezvous/admission/token.h"
+#include "rendezvous/ctrun-stat/stat_screen.h"
+#include "rendezvous/ctrun-stat/stat_stacks.h"
+#include "rendezvous/ctrun-stat/stat_table.h"
+#include "rendezvous/wire/json.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static int write_out(int rc, struct ct_buf *text, struct ct_err *err)
+{
+    if (rc == CT_ENOMEM || ct_buf_status(text) != 0) {
+        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
+    } else if (rc == 0 && ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(text), text->len) != 0) {
+        rc = ct_err_set(err, CT_EIO, "cannot write to standard output");
+    }
+    ct_buf_fini(text);
+    return rc;
+}
+
+int ct_stat_print(const struct ct_stat_options *options, const char *where, const cJSON *status,
+                  struct ct_err *err)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = 0;
+    if (options->action == CT_STAT_STACKS) {
+        rc = ct_stat_stacks(options, getenv(CT_TOKEN_ENV), status, &text, err);
+    } else if (options->action == CT_STAT_JSON) {
+        rc = ct_json_print(status, &text);
+    } else if (options->action == CT_STAT_HEALTH) {
+        rc = ct_stat_health(status, &text);
+    } else {
+        rc = ct_stat_table(status, where, &text);
+        ct_buf_addf(&text, "%s", options->watch ? "\n" : "");
+    }
+    return write_out(rc, &text, err);
+}
+
+int ct_stat_print_end(const struct ct_stat_options *options, const char *where, const cJSON *last,
+                      const cJSON *verdict, struct ct_err *err)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = 0;
+    if (options->action != CT_STAT_JSON) {
+        rc = ct_stat_screen_end(last, verdict, where, &text);
+    } else if (verdict != NULL) {
+        rc = ct_json_print(verdict, &text);
+    }
+    return write_out(rc, &text, err);
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes an answer of the store to standard output, in the form that the options ask for.
+ */
+#ifndef CT_RENDEZVOUS_CTRUN_STAT_STAT_PRINT_H
+#define CT_RENDEZVOUS_CTRUN_STAT_STAT_PRINT_H
+
+#include "common/err.h"
+#include "rendezvous/ctrun-stat/stat_options.h"
+
+struct cJSON;
+
+/* `where` is the address of the store. CT_EIO (nothing can be written), CT_ENOMEM, or what asking
+ * for stacks returned. */
+CT_MUST_CHECK int ct_stat_print(const struct ct_stat_options *options, const char *where,
+                                const struct cJSON *status, struct ct_err *err);
+
+/* Writes how the job has ended, as ct_stat_screen_end() says it. With --json it writes `verdict`,
+ * or nothing if that is NULL. */
+CT_MUST_CHECK int ct_stat_print_end(const struct ct_stat_options *options, const char *where,
+                                    const struct cJSON *last, const struct cJSON *verdict,
+                                    struct ct_err *err);
+
+#endif

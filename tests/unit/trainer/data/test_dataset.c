@@ -328,10 +328,15 @@ static void test_npy_floats_come_back_as_the_bytes_they_were(void **state)
 static void test_npy_range_is_that_of_the_training_set(void **state)
 {
     (void)state;
-    const float train[] = {-1, 1, 0, 1}, test[] = {-9, 9};
-    char *dir = npy_dir("<f4", train, test, sizeof(float));
-    check_pixels(dir, (const unsigned char[]){0, 255, 128, 255}, (const unsigned char[]){0, 255});
-    ct_tmpdir_free(dir);
+    const float train[] = {-1, 1, 0, 1};
+    /* Far outside of the range, and so little above it that 255.7 would be rounded to 256. */
+    const float tests[][2] = {{-9, 9}, {-1.005f, 1.0055f}};
+    for (size_t i = 0; i < 2; i++) {
+        char *dir = npy_dir("<f4", train, tests[i], sizeof(float));
+        check_pixels(dir, (const unsigned char[]){0, 255, 128, 255},
+                     (const unsigned char[]){0, 255});
+        ct_tmpdir_free(dir);
+    }
 }
 
 static void test_npy_arrays_that_do_not_fit_are_named(void **state)

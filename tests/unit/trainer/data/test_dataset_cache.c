@@ -10,6 +10,7 @@
 #include "trainer/data/dataset_cache.h"
 #include "trainer/data/synthetic.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -138,6 +139,29 @@ static void a_set_that_cannot_be_loaded_is_explained_to_all(void **state)
     ranks_run(2, fail_together, NULL);
 }
 
+static void load_without_store(int rank, void *data)
+{
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    struct ct_err err = {0};
+    struct ct_dataset set;
+    if (rank == 0) {
+        CHECK(kill(ranks.store, SIGKILL) == 0);
+        CHECK(ctw_job_add(job, "count", 1, NULL, NULL) != 0); /* now this worker knows it, too */
+        int rc = ct_dataset_load_shared("synthetic", job, &set, &err);
+        CHECK(rc != 0 && err.text[0] != '\0');
+        /* Nothing is left for a caller that was told of a failure. */
+        CHECK(set.train.images == NULL && set.cache.bytes == NULL && set.cache_fd == 0);
+    }
+    ctw_job_free(job);
+}
+
+static void a_worker_that_cannot_tell_the_others_keeps_no_set(void **state)
+{
+    (void)state;
+    ranks_run(2, load_without_store, NULL);
+}
+
 /* The first worker tells what `data` points to; the second one loads the set itself. */
 static void hear_nonsense(int rank, void *data)
 {
@@ -182,6 +206,7 @@ int main(void)
         RANKS_TEST_SHARING(a_worker_alone_on_its_host_shares_with_nobody, board),
         RANKS_TEST_SHARING(what_is_loaded_already_can_be_told_again, board),
         RANKS_TEST_SHARING(a_set_that_cannot_be_loaded_is_explained_to_all, board),
+        RANKS_TEST_SHARING(a_worker_that_cannot_tell_the_others_keeps_no_set, board),
         RANKS_TEST_SHARING(a_place_that_is_none_makes_a_worker_load_the_set_itself, board),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

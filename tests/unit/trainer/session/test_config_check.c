@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which settings must be the same on all ranks: the fingerprint changes with each of them.
+ * Which settings must be the same on all ranks: the fingerprint changes with each of them. Ranks
+ * that differ, in these or in where they stand, are told which of them does.
  */
 #include "tests/lib/ct_test.h"
+#include "tests/lib/rank_calls.h"
+#include "tests/lib/ranks.h"
 #include "trainer/session/config_check.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 struct field {
     const char *name;
@@ -88,11 +92,67 @@ static void what_a_rank_may_decide_alone_does_not_count(void **state)
     }
 }
 
+/* ---- between ranks --------------------------------------------------------------------------- */
+
+#define WORLD 3
+
+/* In which way the last ranks differ from rank 0. */
+struct difference {
+    struct field field;
+    int from; /* the first rank that differs; WORLD: none does */
+};
+
+static void check_together(int rank, void *data)
+{
+    const struct difference *difference = data;
+    struct ct_err err = {0};
+    struct ctw_job *job = rank_open_job();
+    CHECK(ct_device_open(CT_DEVICE_CPU, 0, &trainer.dev, NULL) == 0);
+    CHECK(ct_group_open(job, trainer.dev, CTW_ORDER_RANK, &trainer.group, NULL) == 0);
+    trainer.layout.layer_count = 2;
+    trainer.options.pipeline_stages = 2;
+    if (rank >= difference->from) {
+        *((unsigned char *)&trainer + difference->field.at) ^= 1;
+    }
+    int rc = ct_config_check(&trainer, &err);
+    if (difference->from == WORLD) {
+        CHECK(rc == 0);
+    } else {
+        char want[64];
+        (void)snprintf(want, sizeof want, "rank %d has other options, data or checkpoint",
+                       difference->from);
+        CHECK(rc == CT_EINVAL);
+        rank_check_text(&err, want);
+    }
+    ct_group_close(&trainer.group);
+    trainer.dev->ops->close(trainer.dev);
+    ctw_job_free(job);
+}
+
+static void the_first_rank_that_differs_is_named_to_all(void **state)
+{
+    (void)state;
+    static const struct field fields[] = {
+        FIELD(options.seed),          FIELD(options.eval_only),  FIELD(options.bucket_mb),
+        FIELD(options.metrics_every), FIELD(at.epoch),           FIELD(at.batch),
+        FIELD(optimizer.step),        FIELD(options.checkpoint), FIELD(options.checkpoint_every),
+    };
+    trainer = (struct ct_trainer){.at = {.epoch = 0}};
+    for (size_t f = 0; f < COUNT(fields); f++) {
+        struct difference difference = {fields[f], 1 + (int)(f % 2)};
+        ranks_run(WORLD, check_together, &difference);
+        ranks.count = 0; /* they have ended */
+    }
+    struct difference none = {.from = WORLD};
+    ranks_run(WORLD, check_together, &none);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_setting_that_decides_the_result_counts, setup),
         cmocka_unit_test_setup(what_a_rank_may_decide_alone_does_not_count, setup),
+        RANKS_TEST(the_first_rank_that_differs_is_named_to_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -267,6 +267,55 @@ static void hosts_that_disagree_are_told(void **state)
     ranks_run_hosts(two_by_two, disagree, NULL);
 }
 
+/* ---- machines that vanish ------------------------------------------------------------------- */
+
+static int tcp_option(int fd, int name)
+{
+    int value = -1;
+    socklen_t len = sizeof(value);
+    return getsockopt(fd, IPPROTO_TCP, name, &value, &len) == 0 ? value : -1;
+}
+
+/* After how many milliseconds of silence keepalive gives a connection up. */
+static int keepalive_ms(int fd)
+{
+    return 1000 * (tcp_option(fd, TCP_KEEPIDLE) +
+                   tcp_option(fd, TCP_KEEPINTVL) * tcp_option(fd, TCP_KEEPCNT));
+}
+
+/* Nothing on this machine can take the place of one that loses its power, so this looks at what the
+ * kernel has been told. Keepalive does not probe while sent bytes are not acknowledged. */
+static void look_at_connections(int rank, void *data)
+{
+    (void)rank, (void)data;
+    int before[256], others = 0, controls = 0, links = 0;
+    struct ctw_job *job = rank_open_job();
+    for (int fd = 0; fd < 256; fd++) {
+        before[fd] = tcp_option(fd, TCP_USER_TIMEOUT);
+    }
+    struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
+    for (int fd = 0; fd < 256; fd++) {
+        int ms = tcp_option(fd, TCP_USER_TIMEOUT);
+        if (before[fd] < 0 && ms >= 0) {
+            /* A link may be silent for longer: until the deadline of a wait. */
+            bool control = ms == keepalive_ms(fd), link = ms > keepalive_ms(fd);
+            controls += control;
+            links += link;
+            others += !control && !link;
+        }
+    }
+    CHECK(controls == 1 && links > 0 && others == 0);
+    ctw_comm_free(comm);
+    ctw_job_free(job);
+}
+
+static void a_machine_that_vanishes_is_noticed_whether_or_not_bytes_are_under_way(void **state)
+{
+    (void)state;
+    static const int two[] = {1, 1, 0};
+    ranks_run_hosts(two, look_at_connections, NULL);
+}
+
 /* ---- opening -------------------------------------------------------------------------------- */
 
 static void come_alone(int rank, void *data)
@@ -522,6 +571,8 @@ int main(void)
         RANKS_TEST_SHARING(an_abort_reaches_all_hosts, board),
         RANKS_TEST_SHARING(who_leaves_early_is_named, board),
         RANKS_TEST_SHARING(hosts_that_disagree_are_told, board),
+        RANKS_TEST_SHARING(a_machine_that_vanishes_is_noticed_whether_or_not_bytes_are_under_way,
+                           board),
         RANKS_TEST_SHARING(a_host_that_does_not_come_is_named, board),
         RANKS_TEST_SHARING(strangers_do_no_harm, board),
         RANKS_TEST_SHARING(a_flood_of_silent_strangers_does_no_harm, board),

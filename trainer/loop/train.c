@@ -71,7 +71,7 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
 {
     double totals[2];
     size_t samples = t->sampler.count - ct_sampler_first(&t->sampler, t->at.batch);
-    size_t counted = 0, steps = ct_sampler_batches(&t->sampler) - t->at.batch;
+    size_t steps = ct_sampler_batches(&t->sampler) - t->at.batch;
     int64_t start = ct_clock_now(NULL);
     ct_sampler_shuffle(&t->sampler, (unsigned)t->at.epoch);
     t->augment.epoch = (unsigned)t->at.epoch;
@@ -82,7 +82,6 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
     if (rc == 0) {
         t->in_epoch.first_batch = t->at.batch;
         t->in_epoch.earlier_samples = ct_step_resume_epoch(t);
-        counted = samples + t->in_epoch.earlier_samples;
         rc = run_steps(t, events, err);
     }
     if (rc == 0 && t->at.epoch + 1 < t->options.epochs) {
@@ -110,7 +109,7 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
         .epochs = t->options.epochs,
         .world_size = t->group.world,
         .step = t->optimizer.step,
-        .loss = totals[0] / (double)counted,
+        .loss = totals[0] / (double)(samples + t->in_epoch.earlier_samples),
         .samples_per_s = (double)samples / seconds,
         .us_per_step = steps > 0 ? 1e6 * seconds / (double)steps : 0,
     };

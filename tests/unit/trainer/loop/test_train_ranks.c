@@ -426,6 +426,18 @@ static void more_ranks_than_shards_are_refused(void **state)
     expect_refusal(4, &scenario, CT_EINVAL, "--consistent");
 }
 
+/* The sums of one host would not be a subtree of the whole sum. */
+static void hosts_that_are_no_balanced_tree_are_refused_by_consistent_training(void **state)
+{
+    (void)state;
+    static const int three[] = {1, 1, 1, 0};
+    struct scenario scenario = {.options = small};
+    scenario.options.shards = 3;
+    struct outcome out = run_hosts(three, &scenario);
+    assert_int_equal(out.rc, CT_EINVAL);
+    assert_non_null(strstr(out.text, "the number of machines must be a power of two"));
+}
+
 static void ranks_that_do_not_fill_a_pipeline_are_refused(void **state)
 {
     (void)state;
@@ -469,6 +481,8 @@ int main(void)
         RANKS_TEST_SHARING(a_checkpoint_within_an_epoch_fits_only_the_same_batches, outcomes),
         RANKS_TEST_SHARING(evaluation_alone_needs_a_checkpoint, outcomes),
         RANKS_TEST_SHARING(more_ranks_than_shards_are_refused, outcomes),
+        RANKS_TEST_SHARING(hosts_that_are_no_balanced_tree_are_refused_by_consistent_training,
+                           outcomes),
         RANKS_TEST_SHARING(ranks_that_do_not_fill_a_pipeline_are_refused, outcomes),
         RANKS_TEST_SHARING(without_a_gpu_only_cuda_is_refused, outcomes),
     };

@@ -90,6 +90,26 @@ static void test_layout_is_flat_and_aligned(void **state)
     assert_int_equal(layout.count, 784 * 512 + 512 + 5120 + 16);
 }
 
+/* Of every size, each array begins at a multiple of 16 floats, behind the one before it. */
+static void test_arrays_of_a_layout_do_not_overlap(void **state)
+{
+    (void)state;
+    for (size_t out = 1; out <= 33; out++) {
+        struct ct_layout layout;
+        const struct ct_hidden hidden = {.count = 1, .size = {out}};
+        assert_int_equal(ct_layout_init(&layout, 1, &hidden, out, NULL), 0);
+        size_t end = 0;
+        for (size_t l = 0; l < 2; l++) {
+            const struct ct_layer *layer = &layout.layer[l];
+            assert_true(layer->weight >= end && layer->weight % 16 == 0);
+            assert_true(layer->bias >= layer->weight + layer->in * layer->out);
+            assert_true(layer->bias % 16 == 0);
+            end = layer->bias + layer->out;
+        }
+        assert_in_range(layout.count, end, end + 15);
+    }
+}
+
 /* GPUs need bits of which outputs are above zero; a CPU would only waste memory on them. */
 static void test_buffers_of_a_cpu_lie_apart_and_have_no_bits(void **state)
 {
@@ -245,6 +265,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layout_is_flat_and_aligned),
+        cmocka_unit_test(test_arrays_of_a_layout_do_not_overlap),
         cmocka_unit_test_setup_teardown(test_buffers_of_a_cpu_lie_apart_and_have_no_bits, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_huge_layouts_are_refused, setup, teardown),

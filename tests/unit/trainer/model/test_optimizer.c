@@ -2,6 +2,7 @@
  *
  * Update rules and learning rates against their formulas.
  */
+#include "kernels/device/update_scalars.h"
 #include "tests/lib/ct_test.h"
 #include "trainer/data/sampler.h"
 #include "trainer/formats/rng.h"
@@ -115,6 +116,20 @@ static void test_adamw_follows_the_formula(void **state)
     check(CT_OPTIMIZER_ADAMW, adamw_by_hand);
 }
 
+/* What a recorded step of a GPU reads in place of the arguments of an update. */
+static void test_scalars_are_those_of_the_rule(void **state)
+{
+    (void)state;
+    const struct ct_optimizer sgd = {.kind = CT_OPTIMIZER_SGD, .weight_decay = 0.01f};
+    const struct ct_optimizer adamw = {.kind = CT_OPTIMIZER_ADAMW, .weight_decay = 0.01f};
+    const struct ct_update_scalars plain = {.lr = 0.1f};
+    const struct ct_update_scalars want = ct_update_scalars_adamw(0.1f, 0.9f, 0.999f, 0.01f, 7);
+    struct ct_update_scalars got = ct_optimizer_scalars(&sgd, 0.1f, 7);
+    assert_memory_equal(&got, &plain, sizeof got);
+    got = ct_optimizer_scalars(&adamw, 0.1f, 7);
+    assert_memory_equal(&got, &want, sizeof got);
+}
+
 static void test_empty_share_touches_nothing(void **state)
 {
     (void)state;
@@ -177,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sgd_follows_the_formula),
         cmocka_unit_test(test_adamw_follows_the_formula),
+        cmocka_unit_test(test_scalars_are_those_of_the_rule),
         cmocka_unit_test(test_empty_share_touches_nothing),
         cmocka_unit_test(test_names_are_those_of_pytorch),
         cmocka_unit_test(test_schedules_follow_the_formula),

@@ -3,6 +3,8 @@
  * How a rank notices that it has to stop, and how often ranks tell each other.
  */
 #include "tests/lib/ct_test.h"
+#include "tests/lib/rank_calls.h"
+#include "tests/lib/ranks.h"
 #include "tests/lib/tmpdir.h"
 
 #include "common/clock.h"
@@ -41,6 +43,33 @@ static void a_file_or_a_signal_asks_to_stop(void **state)
     assert_int_equal(exchange(&p, 0), CT_PREEMPT_STOP);
     free(path);
     ct_tmpdir_free(dir);
+}
+
+/* Only the last rank wants something, and each has a number of its own. */
+static void agree(int rank, void *data)
+{
+    (void)data;
+    struct ct_device *dev;
+    struct ct_group group;
+    struct ct_preempt p;
+    struct ctw_job *job = rank_open_job();
+    CHECK(ct_device_open(CT_DEVICE_CPU, 0, &dev, NULL) == 0);
+    CHECK(ct_group_open(job, dev, CTW_ORDER_RANK, &group, NULL) == 0);
+    ct_preempt_init(&p, NULL, NULL);
+    unsigned wants = rank == 2 ? CT_PREEMPT_SAVE : 0;
+    double sums[CT_PREEMPT_SUMS] = {rank + 1, 10 * rank};
+    CHECK(ct_preempt_agree(&p, &group, sums, &wants, NULL) == 0);
+    CHECK(wants == CT_PREEMPT_SAVE);
+    CHECK(sums[0] == 6 && sums[1] == 30);
+    ct_group_close(&group);
+    dev->ops->close(dev);
+    ctw_job_free(job);
+}
+
+static void what_one_rank_wants_all_ranks_hear(void **state)
+{
+    (void)state;
+    ranks_run(3, agree, NULL);
 }
 
 /* Does `steps` steps that took `ns` altogether, and the exchange after them. Returns how many steps
@@ -101,6 +130,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_or_a_signal_asks_to_stop),
+        RANKS_TEST(what_one_rank_wants_all_ranks_hear),
         cmocka_unit_test(exchanges_come_about_20_times_a_second),
         cmocka_unit_test(a_few_fast_steps_do_not_put_the_next_exchange_far_away),
         cmocka_unit_test(survives_allocation_failures),

@@ -12,7 +12,7 @@
  *
  * Failure modes: any error after on_up ends the link through on_lost. So does silence for the
  * heartbeat timeout of our JOIN, or for twice that time if the server's machine still sends
- * acknowledgements.
+ * acknowledgements. A server that gives leases is not excused: its link ends with the last lease.
  *
  * Who frees: finish_if_last() frees the link when channels, resolver and timer are closed. Each
  * attempt has a channel of its own, because a handle cannot connect twice.
@@ -63,6 +63,8 @@
  * network that loses a tenth of its packets. */
 #define BEATS 3
 #define BEATS_SOONER 4
+/* And more often where each answer prolongs a lease, since a late one would end the generation. */
+#define BEATS_OF_LEASE 2
 
 enum link_state {
     LINK_RESOLVING,
@@ -93,6 +95,7 @@ struct ct_link {
     int64_t beat_ns;   /* when the last beat was sent */
     uint64_t retry_ms;
     int64_t heartbeat_ms; /* 0 = not known yet */
+    int64_t lease_ns;     /* when the lease ends; 0 = the server gives none */
     uint64_t beat_ms;     /* from beat to beat */
     struct ct_err last;   /* why the last attempt failed */
     bool refused;         /* because nobody listens there */
@@ -304,12 +307,49 @@ static void on_beat_timer(uv_timer_t *timer);
 static void plan_beat(struct ct_link *link, bool answered)
 {
     uint64_t after_ms = answered ? link->beat_ms : link->beat_ms / BEATS_SOONER;
+    if (link->lease_ns != 0) {
+        int64_t left_ms = -elapsed_ms(link->lease_ns);
+        after_ms = answered ? after_ms / BEATS_OF_LEASE : after_ms;
+        after_ms = left_ms < (int64_t)after_ms ? (left_ms > 0 ? (uint64_t)left_ms : 0) : after_ms;
+    }
     (void)uv_timer_start(&link->timer, on_beat_timer, after_ms > 0 ? after_ms : 1, 0);
+}
+
+/* Takes the lease that the answer to a beat gives. `clock_ms` is the beat's. */
+static void take_lease(struct ct_link *link, const struct ct_msg *answer)
+{
+    int64_t sent_ns = answer->clock_ms * CT_NS_PER_MS;
+    if (!answer->has_lease || answer->clock_ms > ct_clock_now(NULL) / CT_NS_PER_MS) {
+        return; /* nobody has sent such a beat */
+    }
+    int64_t most_ms = (int64_t)link->beat_ms * BEATS;
+    int64_t lease_ms = answer->lease_ms < most_ms ? answer->lease_ms : most_ms;
+    int64_t until_ns = sent_ns + lease_ms * CT_NS_PER_MS;
+    link->lease_ns = until_ns > link->lease_ns ? until_ns : link->lease_ns;
+    if (link->options.on_lease != NULL) {
+        link->options.on_lease(link->options.data, sent_ns, lease_ms);
+    }
+}
+
+/* Ends the link if its lease is over. In this process the server itself says when it must stop. */
+static bool lease_is_over(struct ct_link *link)
+{
+    if (link->lease_ns == 0 || link->options.local != NULL || ct_clock_now(NULL) < link->lease_ns) {
+        return false;
+    }
+    struct ct_err err = {0};
+    (void)ct_err_set(&err, CT_ETIMEDOUT,
+                     "the host of the job has not answered in time, or is cut off itself");
+    lose(link, &err);
+    return true;
 }
 
 static void on_beat_timer(uv_timer_t *timer)
 {
     struct ct_link *link = CT_CONTAINER_OF(timer, struct ct_link, timer);
+    if (lease_is_over(link)) {
+        return;
+    }
     plan_beat(link, link->heard_ns >= link->beat_ns);
     /* If this process did not run (a paused machine), silence means nothing. */
     if (elapsed_ms(link->beat_ns) > link->heartbeat_ms / 2) {
@@ -411,6 +451,9 @@ static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
     }
     link->heard_ns = ct_clock_now(NULL);
     if (link->state == LINK_UP) {
+        if (msg->type == CT_MSG_BEAT) {
+            take_lease(link, msg);
+        }
         if (msg->type != CT_MSG_BEAT || msg->still.kind != CT_HANG_VOTE_NO) {
             link->options.on_message(link->options.data, msg);
         }

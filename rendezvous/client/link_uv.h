@@ -35,6 +35,10 @@ struct ct_link_options {
     void (*on_lost)(void *data, const struct ct_err *err);
     /* Called before each BEAT is sent, to fill in its `workers`; may be NULL. */
     void (*on_beat)(void *data, struct ct_msg *msg);
+    /* Called when the server has given a lease: what it decides until `lease_ms` after `sent_ns` it
+     * decides with this agent (docs/FAILOVER.md). The link is lost when the last lease ends,
+     * whatever else is heard and whatever this process did meanwhile. May be NULL. */
+    void (*on_lease)(void *data, int64_t sent_ns, int64_t lease_ms);
     /* Called before the next attempt when nobody listened at host and port; may be NULL. Returns
      * what is then used like `local`, or NULL to go on trying. */
     struct ct_server *(*on_refused)(void *data);

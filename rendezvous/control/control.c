@@ -9,6 +9,7 @@
 #include "rendezvous/control/control.h"
 
 #include "common/alloc.h"
+#include "rendezvous/control/job_record_json.h"
 #include "rendezvous/wire/json.h"
 #include "rendezvous/wire/json_fields.h"
 
@@ -24,7 +25,8 @@ static const char *const names[CT_MSG_TYPES] = {
     [CT_MSG_PREEMPT] = "preempt",   [CT_MSG_LEAVE] = "leave",         [CT_MSG_WAITING] = "waiting",
     [CT_MSG_SPARE] = "spare",       [CT_MSG_WORLD] = "world",         [CT_MSG_STOP] = "stop",
     [CT_MSG_OVER] = "over",         [CT_MSG_GUEST] = "guest",         [CT_MSG_QUERY] = "query",
-    [CT_MSG_RESULT] = "result",     [CT_MSG_STANDS] = "stands",
+    [CT_MSG_RESULT] = "result",     [CT_MSG_STANDS] = "stands",       [CT_MSG_PLEDGE] = "pledge",
+    [CT_MSG_ASK] = "ask",           [CT_MSG_VOTE] = "vote",           [CT_MSG_RECORD] = "record",
 };
 
 /* ---- the fields of each message -------------------------------------------------------------- */
@@ -37,6 +39,7 @@ static const char *const names[CT_MSG_TYPES] = {
 #define HAS_HISTORY (ON(STOP) | ON(OVER))
 #define HAS_FAILURE (ON(FAILED) | ON(STOPPED))
 #define HAS_WORKERS (ON(STARTED) | ON(BEAT))
+#define HAS_RECORD (ON(RECORD) | ON(VOTE))
 
 #define TEXT(on, name, at)                                                                        \
     {                                                                                             \
@@ -60,7 +63,7 @@ static const struct ct_json_field fields[] = {
     INT(ON(OPEN), "version", version, 1, INT_MAX),
     OTHER(ON(OPEN) | ON(CHALLENGE), "nonce", nonce, CT_JSON_HEX),
     INT(OF_A_GENERATION, "generation", generation, 0, INT_MAX),
-    I64(ON(FAILED) | ON(BEAT), "clock_ms", clock_ms, 0, CT_JSON_INT_MAX),
+    I64(ON(FAILED) | ON(BEAT) | ON(PLEDGE), "clock_ms", clock_ms, 0, CT_JSON_INT_MAX),
     OTHER(ON(SERVING), "port", port, CT_JSON_PORT),
     TEXT(ON(ACCEPTED) | ON(SERVING), "address", text),
     TEXT(ON(REFUSED), "reason", text),
@@ -77,6 +80,20 @@ static const struct ct_json_field fields[] = {
     OTHER(ON(RESULT), "ok", ok, CT_JSON_BOOL),
     {ON(RESULT) | ON(STANDS), "text", CT_JSON_OWNED, offsetof(struct ct_msg, result),
      CT_QUERY_TEXT_MAX, 0, 0, NULL},
+
+    I64(ON(PLEDGE), "term", term, 1, CT_JSON_INT_MAX - 1),
+    I64(ON(PLEDGE), "version", record_version, 1, CT_JSON_INT_MAX - 1),
+    I64(ON(ASK), "id", ask.id, 1, CT_JSON_INT_MAX - 1),
+    I64(ON(ASK), "term", ask.term, 0, CT_JSON_INT_MAX - 1),
+    I64(ON(ASK), "record_term", ask.record_term, 0, CT_JSON_INT_MAX - 1),
+    I64(ON(ASK), "record_version", ask.record_version, 0, CT_JSON_INT_MAX - 1),
+    I64(ON(VOTE), "id", vote.id, 1, CT_JSON_INT_MAX - 1),
+    I64(ON(VOTE), "seen", vote.seen, 0, CT_JSON_INT_MAX - 1),
+    I64(ON(VOTE), "candidacy", vote.candidacy, 0, CT_JSON_INT_MAX - 1),
+    I64(ON(VOTE), "asked_term", vote.asked_term, 0, CT_JSON_INT_MAX - 1),
+    OTHER(ON(VOTE), "granted", vote.granted, CT_JSON_BOOL),
+    I64(ON(VOTE), "alone_ms", vote.alone_ms, 0, CT_CONTROL_MAX_MS),
+    I64(ON(VOTE), "host_term", vote.host_term, 0, CT_JSON_INT_MAX - 1),
 
     TEXT(ON(JOIN), "run_id", join.run_id),
     TEXT(ON(JOIN), "host", join.host),
@@ -107,6 +124,10 @@ static const struct ct_json_field fields[] = {
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
+/* This one is absent in the beats of agents, and in a job that ends with its host. */
+static const struct ct_json_field lease_field =
+    I64(ON(BEAT), "lease_ms", lease_ms, 0, CT_CONTROL_MAX_MS);
+
 /* The fields of the object "still", which is absent while any worker makes progress. */
 static const char *const still_kinds[CT_HANG_VOTE_KINDS] = {
     "no", "stopped", "busy", "waiting", "stuck", "napping", "quiet", "behind", "all", "named",
@@ -135,6 +156,11 @@ static const struct ct_json_field stands_field =
 static const struct ct_json_field spare_field = TEXT(ON(SPARE), "text", text);
 /* This one is absent if the job has no ports, and in messages of an older ctrun. */
 static const struct ct_json_field ports_field = TEXT(ON(SERVING) | ON(WORLD), "ports", world.ports);
+/* These are absent in the JOIN of an agent that has no vote. */
+static const struct ct_json_field voter_fields[] = {
+    I64(ON(JOIN), "id", join.voter.id, 1, CT_JSON_INT_MAX - 1),
+    OTHER(ON(JOIN), "port", join.voter.port, CT_JSON_PORT),
+};
 /* This one is absent in votes, and in a verdict that nobody need answer. */
 static const struct ct_json_field asks_field = OTHER(ON(BEAT), "asks", still.asks, CT_JSON_BOOL);
 
@@ -152,6 +178,8 @@ void ct_msg_fini(struct ct_msg *msg)
     ct_failure_history_fini(&msg->history);
     ct_free(msg->result);
     msg->result = NULL;
+    ct_free(msg->record);
+    msg->record = NULL;
     ct_free(msg->rows);
     msg->rows = NULL;
     msg->num_rows = 0;
@@ -179,6 +207,30 @@ static int still_to_json(const struct ct_msg *msg, cJSON **out)
         return CT_ENOMEM;
     }
     *out = object;
+    return 0;
+}
+
+/* The record and the host of an election. */
+static int add_election(cJSON *object, const struct ct_msg *msg)
+{
+    cJSON *part = NULL;
+    if (msg->type == CT_MSG_BEAT && msg->has_lease &&
+        ct_json_write_fields(object, &lease_field, 1, 1UL << msg->type, msg) != 0) {
+        return CT_ENOMEM;
+    }
+    if (msg->type == CT_MSG_JOIN && msg->join.voter.id != 0 &&
+        ct_json_write_fields(object, voter_fields, 2, 1UL << msg->type, msg) != 0) {
+        return CT_ENOMEM;
+    }
+    if (((1UL << msg->type) & HAS_RECORD) != 0 && msg->record != NULL &&
+        (ct_job_record_to_json(msg->record, &part) != 0 || add_item(object, "record", part) != 0)) {
+        return CT_ENOMEM;
+    }
+    if (msg->type == CT_MSG_VOTE && msg->host.id != 0 &&
+        (ct_job_record_voter_to_json(&msg->host, &part) != 0 ||
+         add_item(object, "host", part) != 0)) {
+        return CT_ENOMEM;
+    }
     return 0;
 }
 
@@ -227,7 +279,7 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
          add_item(object, "workers", part) != 0)) {
         return CT_ENOMEM;
     }
-    return 0;
+    return add_election(object, msg);
 }
 
 static int print(const cJSON *object, struct ct_buf *out)
@@ -294,6 +346,30 @@ static int read_still(const cJSON *still, struct ct_msg *out, struct ct_err *err
     return rc == 0 ? read_optional(still, &asks_field, out, err) : rc;
 }
 
+static int read_election(const cJSON *object, struct ct_msg *out, struct ct_err *err)
+{
+    const cJSON *record = cJSON_GetObjectItemCaseSensitive(object, "record");
+    const cJSON *host = cJSON_GetObjectItemCaseSensitive(object, "host");
+    if (out->type == CT_MSG_BEAT) {
+        out->has_lease = cJSON_GetObjectItemCaseSensitive(object, "lease_ms") != NULL;
+        return read_optional(object, &lease_field, out, err);
+    }
+    if (out->type == CT_MSG_JOIN && cJSON_GetObjectItemCaseSensitive(object, "id") != NULL) {
+        return ct_json_read_fields(object, voter_fields, 2, 1UL << out->type, out, err);
+    }
+    if (out->type == CT_MSG_VOTE && host != NULL) {
+        int rc = ct_job_record_voter_from_json(host, &out->host, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (out->type != CT_MSG_RECORD && (out->type != CT_MSG_VOTE || record == NULL)) {
+        return 0;
+    }
+    out->record = ct_calloc(1, sizeof(*out->record));
+    return out->record != NULL ? ct_job_record_from_json(record, out->record, err) : CT_ENOMEM;
+}
+
 static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *err)
 {
     unsigned long on = 1UL << out->type;
@@ -354,7 +430,7 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
         }
         out->has_rows = true;
     }
-    return 0;
+    return read_election(object, out, err);
 }
 
 static int read_message(const cJSON *object, struct ct_msg *out, struct ct_err *err)

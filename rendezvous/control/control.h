@@ -32,6 +32,7 @@
 #include "rendezvous/control/restarts.h"
 #include "rendezvous/control/stands.h"
 #include "rendezvous/control/worker_rows.h"
+#include "rendezvous/election/election.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -89,6 +90,10 @@ enum ct_msg_type {
                       use this store */
     CT_MSG_RESULT, /* what a QUERY has asked for, or why there is none */
     CT_MSG_STANDS, /* where the workers here stand; the answer to a verdict that `asks` */
+    CT_MSG_PLEDGE, /* the agent's record is now the one of this term and version */
+    /* agent to agent (rendezvous/election/election.h) */
+    CT_MSG_ASK,  /* who is the host, and do I have your vote? */
+    CT_MSG_VOTE, /* the answer */
     /* server to agent */
     CT_MSG_WAITING, /* the world is not complete; `text` says who is missing */
     CT_MSG_SPARE,   /* the world is full; wait here */
@@ -96,6 +101,7 @@ enum ct_msg_type {
     CT_MSG_STOP,    /* the generation is over: stop the workers, answer STOPPED */
     CT_MSG_OVER,    /* the job is over; answer LEAVE and end with `exit_code` */
     CT_MSG_QUERY,   /* tell something of a worker; only to an agent whose JOIN had `queries` */
+    CT_MSG_RECORD,  /* what is decided or proposed; answer PLEDGE. Only to an agent with `voter` */
     CT_MSG_TYPES,
 };
 
@@ -119,6 +125,9 @@ struct ct_msg_join {
     int64_t join_ms;      /* how long a world may take to form; join_timeout */
     int64_t heartbeat_ms; /* silence of an agent that counts as its death */
     struct ct_restart_limits limits;
+    /* This life of the agent, and where it listens for other agents. Its address is "" here: the
+     * server sees it. An id of 0: it can neither vote nor host. */
+    struct ct_voter voter;
 };
 
 struct ct_msg_world {
@@ -149,7 +158,11 @@ struct ct_msg_query {
 struct ct_msg {
     enum ct_msg_type type;
     int generation;   /* SERVING to STOPPED, STANDS, WORLD, STOP, QUERY; other messages have none */
-    int64_t clock_ms; /* FAILED and BEAT from an agent: its monotonic clock when sent */
+    int64_t clock_ms; /* FAILED, BEAT and PLEDGE from an agent: its monotonic clock when sent; the
+                         answer to a BEAT has the same */
+    int64_t lease_ms; /* the answer to a BEAT, if `has_lease`: how long from then the agent may go
+                         on without another answer (docs/FAILOVER.md) */
+    bool has_lease;
     struct ct_msg_join join;        /* JOIN */
     struct ct_msg_world world;      /* WORLD */
     uint16_t port;                  /* SERVING */
@@ -171,6 +184,11 @@ struct ct_msg {
     struct ct_msg_query query; /* QUERY; RESULT has its id alone */
     bool ok;                   /* RESULT: `result` is what was asked for, not why there is none */
     char *result; /* RESULT; STANDS: as ct_stands_encode() gives it; owned; NULL = "" */
+    struct ct_job_record *record;  /* RECORD; VOTE if the asker's is older; owned; NULL = none */
+    uint64_t term, record_version; /* PLEDGE */
+    struct ct_vote_ask ask;        /* ASK */
+    struct ct_vote_answer vote;    /* VOTE; its `record` and `host` are NULL, see here */
+    struct ct_voter host;          /* VOTE: id 0 = none is known */
     bool has_answer;
     int version;
     unsigned char nonce[CT_NONCE_LEN], answer[CT_ANSWER_LEN];

@@ -165,6 +165,11 @@ enum ct_proposal ct_office_pledged(struct ct_office *office, uint64_t id, uint64
     return done;
 }
 
+void ct_office_withdraw(struct ct_office *office)
+{
+    office->open = CT_PROPOSAL_NONE;
+}
+
 bool ct_office_left(struct ct_office *office, uint64_t id)
 {
     bool asked = false;

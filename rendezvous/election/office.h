@@ -85,6 +85,9 @@ CT_MUST_CHECK int ct_office_propose_world(struct ct_office *office,
 enum ct_proposal ct_office_pledged(struct ct_office *office, uint64_t id, uint64_t term,
                                    uint64_t version);
 
+/* Takes an open proposal back. */
+void ct_office_withdraw(struct ct_office *office);
+
 /* A voter is gone. Returns true if that ends the open proposal. */
 bool ct_office_left(struct ct_office *office, uint64_t id);
 

@@ -10,6 +10,7 @@
 #include "common/exit_code.h"
 #include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/members/members_core.h"
+#include "rendezvous/members/members_failover.h"
 #include "rendezvous/members/members_hang.h"
 #include "rendezvous/members/members_history.h"
 #include "rendezvous/members/members_join.h"
@@ -33,7 +34,8 @@ int ct_members_new(const struct ct_members_options *options, struct ct_members *
     members_round_init(m);
     m->said_ns = m->judge_ns = INT64_MIN;
     m->stands_due_ns = NEVER;
-    if ((options->job != NULL && members_join_begin(m, options->job, NULL) != 0) ||
+    if (members_failover_init(m) != 0 ||
+        (options->job != NULL && members_join_begin(m, options->job, NULL) != 0) ||
         (options->num_expected > 0 &&
          members_place_expect(&m->places, options->expected, options->num_expected) != 0)) {
         ct_members_free(m);
@@ -54,6 +56,7 @@ void ct_members_free(struct ct_members *m)
     members_place_fini(&m->places);
     members_give(m, m->kept);
     ct_free(m->sorted);
+    ct_free(m->failover);
     ct_failure_history_fini(&m->history);
     ct_free(m);
 }
@@ -280,6 +283,13 @@ static void take_of_generation(struct ct_members *m, struct ct_member *member, s
     }
 }
 
+/* Notes when a message was sent. */
+static void note_said(struct ct_member *member, const struct ct_msg *msg, int64_t now_ns)
+{
+    int64_t said_ns = clock_of(member, msg, now_ns);
+    member->said_ns = said_ns > member->said_ns ? said_ns : member->said_ns;
+}
+
 static void map_clock(struct ct_member *member, const struct ct_msg *msg, int64_t now_ns)
 {
     if (msg->clock_ms > 0 && msg->clock_ms < INT64_MAX / CT_NS_PER_MS) {
@@ -297,6 +307,7 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
     switch (msg->type) {
     case CT_MSG_BEAT:
         map_clock(member, msg, now_ns);
+        note_said(member, msg, now_ns);
         if (take_rows(m, member, msg, now_ns)) {
             members_hang_vote(m, member, &msg->still, now_ns);
         }
@@ -319,6 +330,9 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
             violation(m, member, msg, "", now_ns);
         }
         break;
+    case CT_MSG_PLEDGE:
+        members_round_pledged(m, member, msg, now_ns);
+        break;
     case CT_MSG_STANDS:
         members_hang_stands(m, member, msg);
         break;
@@ -339,6 +353,9 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
     case CT_MSG_STOP:
     case CT_MSG_OVER:
     case CT_MSG_QUERY:
+    case CT_MSG_RECORD:
+    case CT_MSG_ASK:
+    case CT_MSG_VOTE:
     case CT_MSG_RESULT: /* the server takes it for itself */
     case CT_MSG_TYPES:
         violation(m, member, msg, "", now_ns);
@@ -419,12 +436,15 @@ void ct_members_tick(struct ct_members *m, int64_t now_ns)
 {
     judge_silence(m, now_ns);
     members_hang_tick(m, now_ns);
+    members_failover_tick(m, now_ns);
     members_round_tick(m, now_ns);
 }
 
 int64_t ct_members_next(const struct ct_members *m)
 {
     int64_t silent_ns = silence_due(m), due_ns = members_round_next(m);
+    int64_t quorum_ns = members_failover_next(m);
+    due_ns = quorum_ns < due_ns ? quorum_ns : due_ns;
     due_ns = m->stands_due_ns < due_ns ? m->stands_due_ns : due_ns;
     return silent_ns < due_ns ? silent_ns : due_ns;
 }

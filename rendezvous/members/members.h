@@ -74,6 +74,14 @@ struct ct_member;
 #define CT_WAITING_FIRST_MS 5000
 #define CT_WAITING_AGAIN_MS 30000
 
+/* How a job outlives this host (docs/FAILOVER.md). All agents of the job must have a vote. */
+struct ct_members_failover {
+    struct ct_voter self;               /* this host as an agent; id 0: it is none */
+    uint64_t term;                      /* CT_TERM_FIRST, or the one in which it was elected */
+    const struct ct_job_record *record; /* with which it was elected; NULL = it is the first host */
+    int64_t fence_ns;                   /* then: see rendezvous/election/election.h */
+};
+
 struct ct_members_options {
     const struct ct_log *log; /* borrowed, may be NULL */
     /* The parameters of the job: its run id, nodes, spares, restarts and times. All that join must
@@ -94,6 +102,11 @@ struct ct_members_options {
     /* How long ago the member's machine sent anything, even an ACK; -1 = the member is of this
      * process; NULL = not known. */
     int64_t (*quiet_ns)(void *data, const struct ct_member *member);
+    /* NULL = the job ends with this host. Copied. */
+    const struct ct_members_failover *failover;
+    /* This host has lost its quorum, so another one may be elected. It must stop its own workers,
+     * drop all members and free the core, but not inside this call. May be NULL. */
+    void (*deposed)(void *data);
     /* Ends the connection when all was sent; must not call back into the core. */
     void (*drop)(void *data, struct ct_member *member);
     void *data;
@@ -113,6 +126,13 @@ void ct_members_free(struct ct_members *members);
 CT_MUST_CHECK int ct_members_join(struct ct_members *members, const struct ct_msg_join *join,
                                   const char *address, void *conn, int64_t now_ns,
                                   struct ct_member **out, struct ct_err *err);
+
+/* The process that was the voter `id` is dead: nobody listens at its port any more. */
+void ct_members_dead(struct ct_members *members, uint64_t id, int64_t now_ns);
+
+/* How long agents may go on without another word of this host, from the time at which they have
+ * sent the beat that is answered; -1 = the job ends with its host. */
+int64_t ct_members_lease_ms(const struct ct_members *members, int64_t now_ns);
 
 /* To be called when an agent of another machine has connected to this address of the store's
  * machine. Every world gets the first such address. */

@@ -13,6 +13,7 @@
  *     members_wait.c     which nodes the world waits for, in words
  *     members_hang.c     does the whole job hang, and which rank holds it up
  *     members_status.c   the job in the status
+ *     members_failover.c what is pledged, so that the job outlives its host
  */
 #ifndef CT_RENDEZVOUS_MEMBERS_MEMBERS_CORE_H
 #define CT_RENDEZVOUS_MEMBERS_MEMBERS_CORE_H
@@ -47,6 +48,8 @@ struct ct_member {
     int wish;                  /* node rank by flag or by ct_members_options.expected; -1 = any */
     bool wish_given;           /* by flag */
     uint64_t order;            /* of joining: the n-th that ever joined */
+    struct ct_voter voter;     /* id 0 = it has no vote */
+    int64_t said_ns;           /* when what was heard last was sent, as far as that is known */
     int64_t heard_ns;          /* when its last message came */
     int64_t alive_ns;          /* when its silence began, or was last excused */
     struct ct_hang_vote still; /* what its last beat said: do its workers stand still? */
@@ -74,6 +77,7 @@ struct members_deadlines {
     int64_t settle_ns;    /* an elastic world that could form waits until then for more nodes */
     int64_t newcomers_ns; /* when the world is stopped to take in newcomers */
     int64_t say_ns;       /* when the waiting members are told which nodes are missing */
+    int64_t fence_ns;     /* until then somebody else may run the last world (docs/FAILOVER.md) */
     int64_t pause_ns;     /* no world forms before this time, after generations that failed early */
 };
 
@@ -113,6 +117,9 @@ struct ct_members {
     char ports[CT_CONTROL_PORTS_MAX]; /* that the server has reserved for programs */
     char store_addr[CT_HOST_MAX]; /* the address by which other machines reach the store; "" = none
                                      has */
+
+    struct members_failover *failover; /* NULL = the job ends with this host */
+    bool pledging; /* FORMING: the world is not certain yet; OVER: the end is not */
 
     int preempted; /* the signal by which the job is asked to end; 0 = it is not */
     bool unclean;  /* some workers did not end with 0 after the preemption */

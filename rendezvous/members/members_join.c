@@ -10,6 +10,7 @@
 #include "rendezvous/members/members_hang.h"
 
 #include "common/alloc.h"
+#include "rendezvous/members/members_failover.h"
 #include "rendezvous/members/members_round.h"
 
 #include <stdio.h>
@@ -61,6 +62,14 @@ static int check_same(const struct ct_msg_join *job, const struct ct_msg_join *j
         return ct_err_set(err, CT_EINVAL,
                           "node %s says --nnodes %s, the job was begun with --nnodes %s",
                           join->host, theirs, ours);
+    }
+    if ((job->voter.id != 0) != (join->voter.id != 0)) {
+        return ct_err_set(
+            err, CT_EINVAL,
+            "node %s %s outlive the job's host, and the job was begun with ctruns that "
+            "%s; all need the same version and options",
+            join->host, join->voter.id != 0 ? "can" : "cannot",
+            job->voter.id != 0 ? "can" : "cannot");
     }
     if (job->spares != join->spares) {
         return ct_err_set(err, CT_EINVAL,
@@ -235,7 +244,10 @@ static struct ct_member *new_member(struct ct_members *m, const struct ct_msg_jo
     member->wish_given = join->node_rank >= 0;
     member->node_rank = -1;
     member->order = m->joined_ever++;
-    member->heard_ns = member->alive_ns = now_ns;
+    member->heard_ns = member->alive_ns = member->said_ns = now_ns;
+    member->voter = join->voter;
+    (void)snprintf(member->voter.address, sizeof(member->voter.address), "%.*s",
+                   CT_VOTER_ADDRESS_MAX - 1, address);
     member->clock_ns = NEVER;
     member->can_stand = join->stands;
     if (member->wish < 0) {
@@ -302,6 +314,7 @@ int ct_members_join(struct ct_members *m, const struct ct_msg_join *join, const 
     ct_log(m->options.log, CT_LOG_DEBUG, "job %s: node %s has joined, %d are there", m->job.run_id,
            member->host, m->count);
     *out = member;
+    members_failover_joined(m, member, now_ns);
     if (replaced != NULL) {
         members_round_left(m, replaced, CT_FAILURE_SILENT,
                            "another ctrun on this host took its place", true, now_ns);

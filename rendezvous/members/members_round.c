@@ -13,6 +13,7 @@
 
 #include "common/exit_code.h"
 #include "rendezvous/members/members_ban.h"
+#include "rendezvous/members/members_failover.h"
 #include "rendezvous/members/members_history.h"
 #include "rendezvous/members/members_join.h"
 #include "rendezvous/members/members_rank.h"
@@ -46,7 +47,7 @@ static const struct ct_sm_state states[] = {
 
 static void clear_deadlines(struct ct_members *m)
 {
-    m->due = (struct members_deadlines){NEVER, NEVER, NEVER, NEVER, NEVER};
+    m->due = (struct members_deadlines){NEVER, NEVER, NEVER, NEVER, NEVER, NEVER};
 }
 
 void members_round_init(struct ct_members *m)
@@ -105,10 +106,45 @@ static int choose_members(struct ct_members *m)
     return n;
 }
 
+static void end_job(struct ct_members *m, int exit_code, const char *why, int64_t now_ns);
+static bool take_restart(struct ct_members *m, int64_t now_ns);
+
+/* The loss of the former host is accounted for like that of any node. Returns false if the job ends
+ * because of it. */
+static bool pay_for_host(struct ct_members *m, int64_t now_ns)
+{
+    struct members_failover *f = m->failover;
+    if (f == NULL || !f->owes) {
+        return true;
+    }
+    f->owes = false;
+    if (members_elastic(m) || m->job.spares > 0 || take_restart(m, now_ns)) {
+        return true;
+    }
+    end_job(m, CT_EXIT_NODE_LOST, "the machine that hosted the job's store was lost", now_ns);
+    return false;
+}
+
+/* Does nothing while the world may not be formed yet. */
 static void form_world(struct ct_members *m, int64_t now_ns)
 {
+    int ends;
+    if (!members_failover_is_ready(m, now_ns, &ends)) {
+        if (ends >= 0) {
+            end_job(m, ends, "", now_ns);
+        }
+        return;
+    }
+    if (!pay_for_host(m, now_ns)) {
+        return;
+    }
     int n = choose_members(m);
     members_rank_nodes(m->sorted, n);
+    m->pledging = members_failover_on(m);
+    if (m->pledging && members_failover_propose(m, n, now_ns) != 0) {
+        m->pledging = false;
+        return;
+    }
     m->world_size = members_rank_workers(m->sorted, n);
     m->generation++;
     m->node_count = m->last_node_count = m->unstarted = m->unfinished = n;
@@ -135,8 +171,10 @@ static void form_world(struct ct_members *m, int64_t now_ns)
     m->paused_ms = 0;
     members_history_begin(m, &round);
     ct_sm_move(&m->sm, STATE_FORMING, "enough nodes are there", now_ns);
-    (void)members_msg(m, CT_MSG_WORLD);
-    tell_world(m, m->server, true);
+    if (!m->pledging) {
+        (void)members_msg(m, CT_MSG_WORLD);
+        tell_world(m, m->server, true);
+    }
 }
 
 /* Decides when waiting members are told again. */
@@ -251,17 +289,54 @@ static void end_round(struct ct_members *m, const char *why, int64_t now_ns)
     (void)snprintf(round->why, sizeof(round->why), "%s", why);
 }
 
+static void send_over(struct ct_members *m)
+{
+    struct ct_msg *msg = members_msg(m, CT_MSG_OVER);
+    m->pledging = false;
+    msg->exit_code = m->exit_code;
+    (void)snprintf(msg->text, sizeof(msg->text), "%s", m->over_why);
+    msg->history = m->history;
+    members_send_all(m);
+}
+
+/* Has the end pledged, or tells it at once if nobody needs to pledge it. A host that may not decide
+ * ends the job on its side only. */
+static void propose_end(struct ct_members *m, int64_t now_ns)
+{
+    int rc = members_failover_end(m, m->exit_code, now_ns);
+    m->pledging = rc == 0;
+    if (rc == CT_EBUSY) {
+        m->exit_code = CT_EXIT_NODE_LOST;
+        (void)snprintf(m->over_why, sizeof(m->over_why),
+                       "the host of the job has lost more than half of its nodes");
+    }
+    if (rc != 0) {
+        send_over(m);
+    }
+}
+
 static void end_job(struct ct_members *m, int exit_code, const char *why, int64_t now_ns)
 {
     clear_deadlines(m);
     m->exit_code = exit_code;
     (void)snprintf(m->over_why, sizeof(m->over_why), "%s", why);
     ct_sm_move(&m->sm, STATE_OVER, why, now_ns);
-    struct ct_msg *msg = members_msg(m, CT_MSG_OVER);
-    msg->exit_code = exit_code;
-    (void)snprintf(msg->text, sizeof(msg->text), "%s", why);
-    msg->history = m->history;
-    members_send_all(m);
+    propose_end(m, now_ns);
+}
+
+void members_round_pledged(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg,
+                           int64_t now_ns)
+{
+    enum ct_proposal done = members_failover_pledged(m, member, msg, now_ns);
+    if (done == CT_PROPOSAL_END) {
+        send_over(m);
+    } else if (done == CT_PROPOSAL_WORLD) {
+        m->pledging = false;
+        (void)members_msg(m, CT_MSG_WORLD);
+        tell_world(m, m->server, true);
+    } else if (done == CT_PROPOSAL_TAKE_OVER) {
+        form_if_complete(m, now_ns);
+    }
 }
 
 static int preempted_code(const struct ct_members *m)
@@ -542,7 +617,11 @@ void members_round_left(struct ct_members *m, struct ct_member *member, enum ct_
         members_place_release(&m->places, member);
         members_place_remember(&m->places, member, now_ns);
     }
+    bool open = members_failover_left(m, member, now_ns);
     members_join_remove(m, member);
+    if (open && members_state(m) == STATE_OVER) {
+        propose_end(m, now_ns); /* the others have to pledge it without that one */
+    }
     if (was.in_world) {
         lost_of_world(m, &was, &failure, now_ns);
     } else if (members_state(m) == STATE_GATHERING) {
@@ -645,6 +724,11 @@ static void join_timeout(struct ct_members *m, int64_t now_ns)
                            "it did not open the workers' store in time", true, now_ns);
     } else if (m->count >= m->job.min_nodes) {
         form_world(m, now_ns); /* settle_ms is longer than join_ms */
+        if (members_state(m) == STATE_GATHERING) {
+            end_job(m, CT_EXIT_RDZV_TIMEOUT,
+                    "join_timeout is over, and more than half of the last world is missing",
+                    now_ns);
+        }
     } else {
         int len = snprintf(why, sizeof(why), "join_timeout (%g s) is over while ",
                            (double)m->job.join_ms / 1000);
@@ -666,6 +750,12 @@ void members_round_tick(struct ct_members *m, int64_t now_ns)
         m->due.settle_ns = NEVER;
         form_world(m, now_ns);
     }
+    if (m->due.fence_ns <= now_ns) {
+        m->due.fence_ns = NEVER;
+        if (members_state(m) == STATE_GATHERING) {
+            form_if_complete(m, now_ns);
+        }
+    }
     if (m->due.newcomers_ns <= now_ns) {
         take_newcomers(m, now_ns);
     }
@@ -676,8 +766,8 @@ void members_round_tick(struct ct_members *m, int64_t now_ns)
 
 int64_t members_round_next(const struct ct_members *m)
 {
-    const int64_t times[] = {m->due.join_ns, m->due.settle_ns, m->due.newcomers_ns, m->due.say_ns,
-                             m->due.pause_ns};
+    const int64_t times[] = {m->due.join_ns, m->due.settle_ns, m->due.newcomers_ns,
+                             m->due.say_ns,  m->due.pause_ns,  m->due.fence_ns};
     int64_t next_ns = NEVER;
     for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
         next_ns = times[i] < next_ns ? times[i] : next_ns;

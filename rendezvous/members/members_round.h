@@ -17,6 +17,10 @@ void members_round_arrived(struct ct_members *m, int64_t now_ns);
 void members_round_left(struct ct_members *m, struct ct_member *member, enum ct_failure_kind kind,
                         const char *why, bool connected, int64_t now_ns);
 
+/* A member has pledged a record. */
+void members_round_pledged(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg,
+                           int64_t now_ns);
+
 /* Node rank 0 has opened the workers' store. */
 void members_round_serving(struct ct_members *m, const struct ct_msg *serving, int64_t now_ns);
 

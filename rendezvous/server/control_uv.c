@@ -356,6 +356,7 @@ static void on_member_msg(struct conn *conn, struct ct_msg *msg)
         return;
     }
     bool beat = msg->type == CT_MSG_BEAT;
+    int64_t clock_ms = msg->clock_ms;
     if (msg->type == CT_MSG_RESULT) {
         ct_queries_result(&conn->control->queries, conn, msg->query.id, msg->ok,
                           msg->result != NULL ? msg->result : "");
@@ -364,8 +365,12 @@ static void on_member_msg(struct conn *conn, struct ct_msg *msg)
     ct_members_message(conn->job->members, conn->member, msg, ct_clock_now(NULL));
     /* A beat gets no answer while earlier answers have not been read. */
     if (beat && conn->member != NULL && ct_channel_backlog(&conn->channel) == 0) {
+        int64_t lease_ms = ct_members_lease_ms(conn->job->members, ct_clock_now(NULL));
         ct_msg_fini(msg);
-        *msg = (struct ct_msg){.type = CT_MSG_BEAT};
+        *msg = (struct ct_msg){.type = CT_MSG_BEAT,
+                               .clock_ms = clock_ms,
+                               .has_lease = lease_ms >= 0,
+                               .lease_ms = lease_ms >= 0 ? lease_ms : 0};
         ct_channel_send(&conn->channel, msg);
     }
 }

@@ -38,6 +38,9 @@ static void on_send(void *data, struct ct_member *member, const struct ct_msg *m
         node->last_round =
             msg->history.rounds[(msg->history.num_rounds - 1) % CT_FAILURE_HISTORY_KEPT];
     }
+    if (msg->type == CT_MSG_RECORD) {
+        node->record = *msg->record;
+    }
     const struct ct_failure *first =
         msg->history.num_rounds > 0
             ? ct_failure_history_first(
@@ -74,8 +77,15 @@ static int64_t on_quiet(void *data, const struct ct_member *member)
     return s->now > node->wire_ns ? s->now - node->wire_ns : 0;
 }
 
+static void on_deposed(void *data)
+{
+    struct scene *s = data;
+    s->deposed++;
+}
+
 static int open_scene(struct scene *s, int min, int max, int spares, int max_restarts,
-                      const char *const *expected, int num_expected, bool hosted)
+                      const char *const *expected, int num_expected, bool hosted,
+                      const struct ct_members_failover *failover)
 {
     memset(s, 0, sizeof(*s));
     s->now = 100 * S;
@@ -99,7 +109,10 @@ static int open_scene(struct scene *s, int min, int max, int spares, int max_res
                                                .send = on_send,
                                                .quiet_ns = on_quiet,
                                                .drop = on_drop,
+                                               .failover = failover,
+                                               .deposed = on_deposed,
                                                .data = s};
+    s->job.voter.id = failover != NULL;
     s->budget.max = SIZE_MAX;
     return ct_members_new(&options, &s->members);
 }
@@ -107,12 +120,28 @@ static int open_scene(struct scene *s, int min, int max, int spares, int max_res
 int scene_open(struct scene *s, int min, int max, int spares, int max_restarts,
                const char *const *expected, int num_expected)
 {
-    return open_scene(s, min, max, spares, max_restarts, expected, num_expected, false);
+    return open_scene(s, min, max, spares, max_restarts, expected, num_expected, false, NULL);
+}
+
+void begin_failover(struct scene *s, int min, int max, int spares, int max_restarts,
+                    const struct ct_members_failover *failover)
+{
+    assert_int_equal(open_scene(s, min, max, spares, max_restarts, NULL, 0, true, failover), 0);
+}
+
+void pledge(struct scene *s, int i)
+{
+    static struct ct_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.type = CT_MSG_PLEDGE;
+    msg.term = s->nodes[i].record.term;
+    msg.record_version = s->nodes[i].record.version;
+    say_msg(s, i, &msg);
 }
 
 void begin_hosted(struct scene *s, int min, int max, int spares, int max_restarts)
 {
-    assert_int_equal(open_scene(s, min, max, spares, max_restarts, NULL, 0, true), 0);
+    assert_int_equal(open_scene(s, min, max, spares, max_restarts, NULL, 0, true, NULL), 0);
 }
 
 void begin_expecting(struct scene *s, int min, int max, int spares, int max_restarts,
@@ -146,6 +175,8 @@ int try_join(struct scene *s, int i, int node_rank)
     (void)snprintf(join.host, sizeof(join.host), "gpu-%d", i);
     (void)snprintf(address, sizeof(address), "10.0.0.%d", i);
     join.node_rank = node_rank;
+    join.voter.id = s->job.voter.id != 0 ? (uint64_t)i : 0;
+    join.voter.port = (uint16_t)i;
     return ct_members_join(s->members, &join, address, &s->nodes[i], s->now, &s->nodes[i].member,
                            &s->err);
 }

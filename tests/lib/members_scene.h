@@ -25,6 +25,7 @@ struct scene_node {
     struct ct_msg_world last_world;
     struct ct_history_round last_round; /* of the last STOP or OVER */
     struct ct_hang_vote last_still;
+    struct ct_job_record record; /* the last that it was told */
     char last_tail[64];
     /* Until when its machine answers; 0 = nobody knows, -1 = it is of our process. */
     int64_t wire_ns;
@@ -37,6 +38,7 @@ struct scene {
     struct ct_budget budget; /* without a cap; end() wants all of it back */
     int64_t now;
     struct ct_err err;
+    int deposed; /* how often the core has said that it has no quorum */
 };
 
 /* A job with these options; the clock is at 100 s, which is Unix time 105 s. */
@@ -45,6 +47,9 @@ void begin_expecting(struct scene *s, int min, int max, int spares, int max_rest
                      const char *const *expected, int num_expected);
 /* The same, decided before anybody joins. */
 void begin_hosted(struct scene *s, int min, int max, int spares, int max_restarts);
+/* The same, and node i is voter i, so that the job outlives its host. */
+void begin_failover(struct scene *s, int min, int max, int spares, int max_restarts,
+                    const struct ct_members_failover *failover);
 int scene_open(struct scene *s, int min, int max, int spares, int max_restarts,
                const char *const *expected, int num_expected); /* may return CT_ENOMEM */
 void end(struct scene *s);
@@ -66,6 +71,9 @@ void fails_early(struct scene *s, int i, int generation);
 void fail_ago(struct scene *s, int i, int generation, int rank, int exit_code, int ago_ms);
 void gone(struct scene *s, int i);
 void preempt(struct scene *s, int i, int signo);
+
+/* The node has replaced its record by the last that it was told. */
+void pledge(struct scene *s, int i);
 
 /* Time passes with everybody's beats, except one node's. */
 void pass(struct scene *s, int64_t ns);

@@ -38,6 +38,8 @@ struct agent {
     struct ct_msg_world place;
     int exit_code;
     int beats;
+    bool leased;
+    int64_t lease_ms;
     struct fixture *fixture; /* for host_at_the_second_time() */
     int refusals;
 };
@@ -436,6 +438,62 @@ static void test_silent_server(void **state)
     end(f, &agent);
 }
 
+static void note_lease(void *data, int64_t sent_ns, int64_t lease_ms)
+{
+    struct agent *agent = data;
+    assert_in_range(sent_ns, 1, (int64_t)uv_hrtime());
+    agent->lease_ms = lease_ms;
+    agent->leased = true;
+}
+
+/* A server that goes on talking, but gives no new lease, is lost when the last one ends. */
+static void test_a_lease_ends_the_link(void **state)
+{
+    struct fixture *f = *state;
+    struct agent agent = {.quiet = true};
+    uint16_t port;
+    int fd = listen_somewhere(&port);
+    start(f, &agent, "a", 1,
+          &(struct ct_link_options){
+              .host = "127.0.0.1", .port = port, .on_beat = count_beat, .on_lease = note_lease});
+    int peer = accept_one(f, fd);
+    struct ct_msg *msg = calloc(1, sizeof(*msg));
+    assert_non_null(msg);
+    msg->type = CT_MSG_CHALLENGE;
+    tell(peer, msg);
+    msg->type = CT_MSG_ACCEPTED;
+    (void)snprintf(msg->text, sizeof(msg->text), "127.0.0.1");
+    tell(peer, msg);
+    ct_loop_run_until(&f->loop, &agent.up);
+    msg->type = CT_MSG_JOIN;
+    msg->join = agent.join;
+    msg->join.heartbeat_ms = 600;
+    ct_link_send(agent.link, msg);
+    int64_t begun_ms = (int64_t)(uv_hrtime() / 1000000);
+    msg->type = CT_MSG_BEAT;
+    msg->has_lease = true;
+    msg->clock_ms = begun_ms + 3600000; /* of a beat that nobody has sent */
+    msg->lease_ms = 1;
+    tell(peer, msg);
+    msg->clock_ms = begun_ms;
+    msg->lease_ms = 99999; /* longer than the heartbeat timeout allows */
+    tell(peer, msg);
+    ct_loop_run_until(&f->loop, &agent.leased);
+    assert_int_equal(agent.lease_ms, 600);
+    msg->has_lease = false;
+    while (!agent.lost) {
+        tell(peer, msg);
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(agent.err.code, CT_ETIMEDOUT);
+    assert_non_null(strstr(agent.err.text, "has not answered in time"));
+    assert_true((int64_t)(uv_hrtime() / 1000000) - begun_ms >= 600);
+    free(msg);
+    (void)close(peer);
+    (void)close(fd);
+    end(f, &agent);
+}
+
 static void turn_for(struct fixture *f, uint64_t ms)
 {
     uint64_t begun = uv_hrtime();
@@ -483,6 +541,7 @@ int main(void)
         WITH_LOOP(test_somebody_else_there),
         WITH_LOOP(test_closing_while_connecting),
         WITH_LOOP(test_silent_server),
+        WITH_LOOP(test_a_lease_ends_the_link),
         WITH_LOOP(test_beats_keep_the_line_up),
     };
     return cmocka_run_group_tests_name("link_uv", tests, NULL, NULL);

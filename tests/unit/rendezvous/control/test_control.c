@@ -22,6 +22,23 @@ static int encode(const struct ct_msg *msg, struct ct_buf *out)
     return rc;
 }
 
+static struct ct_job_record *filled_record(void)
+{
+    struct ct_job_record *record = ct_calloc(1, sizeof(*record));
+    assert_non_null(record);
+    *record = (struct ct_job_record){
+        .term = UINT64_C(3) << 32 | 9,
+        .version = 4,
+        .formed = {5, 2, {{71, "10.0.0.1", 4711}, {72, "fe80::1", 4712}}},
+        .planned = {6, 1, {{73, "10.0.0.3", 4713}}},
+        .restarts = 2,
+        .charged = true,
+        .over = true,
+        .exit_code = 7,
+    };
+    return record;
+}
+
 static struct ct_msg *filled(enum ct_msg_type type)
 {
     struct ct_msg *msg = calloc(1, sizeof(*msg));
@@ -30,6 +47,8 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .type = type,
         .generation = 7,
         .clock_ms = 123456789,
+        .lease_ms = 2750,
+        .has_lease = true,
         .join = {"run",
                  "gpu-1",
                  "trainer",
@@ -46,7 +65,8 @@ static struct ct_msg *filled(enum ct_msg_type type)
                  3000,
                  600000,
                  2500,
-                 {.max_no_progress = 3, .window_restarts = 10, .window_ms = 5000}},
+                 {.max_no_progress = 3, .window_restarts = 10, .window_ms = 5000},
+                 {71, "", 4711}},
         .world = {1, 2, 8, 16, 4, 12, 2, true, "10.0.0.1", 29500, "10.0.0.7", "jax=20001"},
         .port = 29501,
         .text = "some \"words\"",
@@ -65,6 +85,12 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .result = ct_strdup("the last line\n"),
         .has_answer = true,
         .version = CT_CONTROL_VERSION,
+        .term = UINT64_C(3) << 32 | 9,
+        .record_version = 4,
+        .ask = {71, 11, 12, 13},
+        .vote = {72, 14, 15, 16, true, 17, NULL, NULL, 18},
+        .host = {73, "10.0.0.3", 4713},
+        .record = filled_record(),
         .still = {CT_HANG_VOTE_BEHIND, 7, 3, 41, true, true, 2500, true},
     };
     memset(msg->nonce, 0x5a, sizeof(msg->nonce));
@@ -102,7 +128,19 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
                                             type == CT_MSG_STANDS
                                         ? 7
                                         : 0);
-    assert_int_equal(b->clock_ms, type == CT_MSG_FAILED || type == CT_MSG_BEAT ? 123456789 : 0);
+    assert_int_equal(b->has_lease, type == CT_MSG_BEAT);
+    assert_int_equal(b->lease_ms, type == CT_MSG_BEAT ? 2750 : 0);
+    bool timed = type == CT_MSG_FAILED || type == CT_MSG_BEAT || type == CT_MSG_PLEDGE;
+    assert_int_equal(b->clock_ms, timed ? 123456789 : 0);
+    bool pledge = type == CT_MSG_PLEDGE, vote = type == CT_MSG_VOTE;
+    assert_true(b->term == (pledge ? a->term : 0) && b->record_version == (pledge ? 4 : 0));
+    assert_memory_equal(&b->ask, type == CT_MSG_ASK ? &a->ask : &none.ask, sizeof(b->ask));
+    assert_memory_equal(&b->vote, vote ? &a->vote : &none.vote, sizeof(b->vote));
+    assert_memory_equal(&b->host, vote ? &a->host : &none.host, sizeof(b->host));
+    assert_int_equal(b->record != NULL, vote || type == CT_MSG_RECORD);
+    if (b->record != NULL) {
+        assert_memory_equal(b->record, a->record, sizeof(*b->record));
+    }
     assert_memory_equal(&b->join, type == CT_MSG_JOIN ? &a->join : &none.join, sizeof(b->join));
     struct ct_msg_world world = type == CT_MSG_WORLD ? a->world : none.world;
     if (type == CT_MSG_SERVING) {
@@ -341,7 +379,9 @@ static void test_older_peers_are_understood(void **state)
     size_t used = 0;
     (void)state;
     msg->join.queries = msg->join.stands = false;
+    msg->join.voter = (struct ct_voter){0};
     assert_int_equal(encode(msg, &bytes), 0);
+    assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "\"id\"", 4));
     assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "queries", 7));
     assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "stands", 6));
     assert_int_equal(
@@ -464,8 +504,57 @@ static void test_memory_runs_out(void **state)
         msg->history.failures[0].tail = msg->failure.tail = tail;
         assert_true(ct_fault_sweep(through, msg, 0) > 5);
         ct_free(msg->result);
+        ct_free(msg->record);
         free(msg);
     }
+}
+
+#define VOTER(id, address, port) "{\"id\":" #id ",\"address\":\"" address "\",\"port\":" #port "}"
+#define RECORD(formed, voters, planned, more)                                               \
+    "{\"type\":\"record\",\"record\":{\"term\":1,\"version\":1,\"restarts\":0,\"charged\":" \
+    "false,\"over\":false,\"exit_code\":0,\"formed\":{\"generation\":" formed               \
+    ",\"voters\":[" voters "]},\"planned\":{\"generation\":" planned ",\"voters\":[" more "]}}}"
+
+/* A record comes from another machine. */
+static void test_records_that_no_host_writes_are_refused(void **state)
+{
+    (void)state;
+    take(RECORD("-1", "", "-1", ""));
+    take(RECORD("0", VOTER(1, "10.0.0.1", 2), "1", VOTER(1, "10.0.0.1", 2)));
+    refuse("{\"type\":\"record\"}", "message \"record\": field \"record\" must be an object");
+    refuse(RECORD("0", VOTER(0, "10.0.0.1", 2), "-1", ""),
+           "message \"record\": field \"id\" is out of range");
+    refuse(RECORD("0", VOTER(1, "host", 2), "-1", ""),
+           "message \"record\": a voter's address must be a numeric one with a port");
+    refuse(RECORD("0", VOTER(1, "10.0.0.1", 0), "-1", ""),
+           "message \"record\": a voter's address must be a numeric one with a port");
+    refuse(RECORD("0", VOTER(1, "10.0.0.1", 2) "," VOTER(1, "10.0.0.2", 2), "-1", ""),
+           "message \"record\": a voter is listed twice");
+    refuse(RECORD("0", "7", "-1", ""), "message \"record\": a voter must be an object");
+    refuse(RECORD("0", "", "-1", ""), "message \"record\": a world must have voters");
+    refuse(RECORD("-1", VOTER(1, "10.0.0.1", 2), "-1", ""),
+           "message \"record\": a world must have voters");
+    refuse(RECORD("1", VOTER(1, "10.0.0.1", 2), "1", VOTER(1, "10.0.0.1", 2)),
+           "message \"record\": the planned generation must follow the last one");
+    struct ct_buf text = CT_BUF_INIT;
+    assert_int_equal(ct_buf_printf(&text, "%s",
+                                   "{\"type\":\"record\",\"record\":{\"term\":1,\"version\":1,"
+                                   "\"restarts\":0,\"charged\":false,\"over\":false,"
+                                   "\"exit_code\":0,\"formed\":{\"generation\":0,\"voters\":["),
+                     0);
+    for (int i = 0; i <= CT_VOTERS_MAX; i++) {
+        assert_int_equal(ct_buf_printf(&text, "%s{\"id\":%d,\"address\":\"::1\",\"port\":1}",
+                                       i > 0 ? "," : "", i + 1),
+                         0);
+    }
+    assert_int_equal(ct_buf_printf(&text, "]},\"planned\":{\"generation\":-1,\"voters\":[]}}}"), 0);
+    refuse(ct_buf_cstr(&text), "message \"record\": a world has more than 31 voters");
+    ct_buf_fini(&text);
+    take("{\"type\":\"vote\",\"id\":1,\"seen\":1,\"candidacy\":0,\"asked_term\":1,\"granted\":"
+         "true,\"alone_ms\":1,\"host_term\":0}");
+    refuse("{\"type\":\"vote\",\"id\":1,\"seen\":1,\"candidacy\":0,\"asked_term\":1,\"granted\":"
+           "true,\"alone_ms\":1,\"host_term\":0,\"record\":3}",
+           "message \"vote\": field \"record\" must be an object");
 }
 
 int main(void)
@@ -481,6 +570,7 @@ int main(void)
         cmocka_unit_test(test_absurd_rows_are_refused),
         cmocka_unit_test(test_values_of_a_frame_are_counted),
         cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_records_that_no_host_writes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

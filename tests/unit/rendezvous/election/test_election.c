@@ -228,6 +228,20 @@ static void test_there_is_no_election_before_the_first_world(void **state)
     assert_false(todo.host);
 }
 
+static void test_an_older_record_is_not_pledged(void **state)
+{
+    struct ct_election e = follower(2, 3);
+    struct ct_job_record record = record_of(3);
+    (void)state;
+    assert_true(ct_election_recorded(&e, &record)); /* the same again */
+    record.version--;
+    assert_false(ct_election_recorded(&e, &record));
+    assert_true(e.record.version == record.version + 1);
+    record.version += 2;
+    record.term++;
+    assert_false(ct_election_recorded(&e, &record)); /* of a host that it does not follow */
+}
+
 static void test_an_agent_joins_the_host_that_others_name(void **state)
 {
     struct ct_election e = follower(3, 3);
@@ -320,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_half_elects_after_a_death_that_is_known_in_time),
         cmocka_unit_test(test_a_plan_counts_beside_the_last_world),
         cmocka_unit_test(test_there_is_no_election_before_the_first_world),
+        cmocka_unit_test(test_an_older_record_is_not_pledged),
         cmocka_unit_test(test_an_agent_joins_the_host_that_others_name),
         cmocka_unit_test(test_a_vote_binds_until_it_is_void),
         cmocka_unit_test(test_a_host_yields_to_one_of_a_later_term),

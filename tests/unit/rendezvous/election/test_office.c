@@ -153,8 +153,8 @@ static void test_a_generation_uses_one_restart(void **state)
     struct ct_presence who = there(1, 4);
     struct ct_world_voters next = world(1, 1, 4);
     (void)state;
-    assert_true(ct_office_charge(&office, 1));
-    assert_true(ct_office_charge(&office, 1));
+    assert_true(ct_office_charge(&office, 5));
+    assert_true(ct_office_charge(&office, 5));
     assert_int_equal(office.record.restarts, 1);
     assert_int_equal(ct_office_propose_world(&office, &next, office.record.restarts, &who), 0);
     for (uint64_t id = 1; id <= 4; id++) {

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the core does so that the job outlives its host (docs/FAILOVER.md): it has the next world
+ * and the end of the job pledged, and begins no world while somebody else may run the last one. For
+ * the files of the core alone. In a job that ends with its host, these functions do nothing.
+ */
+#ifndef CT_RENDEZVOUS_MEMBERS_MEMBERS_FAILOVER_H
+#define CT_RENDEZVOUS_MEMBERS_MEMBERS_FAILOVER_H
+
+#include "rendezvous/election/office.h"
+#include "rendezvous/members/members_core.h"
+
+/* A voter that was a member of this host and is not any more. */
+struct members_lost {
+    uint64_t id;
+    int64_t said_ns; /* when what was heard of it last was sent */
+    bool dead;       /* its process is known to be dead */
+    bool in_time;    /* and was, before a lease after said_ns was over */
+};
+
+struct members_failover {
+    struct ct_members_failover options;
+    struct ct_job_record found; /* what this host began with */
+    struct ct_office office;
+    bool owes;           /* the loss of the former host is not accounted for yet */
+    bool served;         /* a world has begun under this host */
+    bool deposed;        /* that was said */
+    int64_t proposed_ns; /* when the open proposal was sent */
+    struct members_lost lost[CT_VOTERS_BOTH]; /* the latest ones; a ring */
+    unsigned num_lost;
+};
+
+/* CT_ENOMEM. Called once, after the options are copied. */
+CT_MUST_CHECK int members_failover_init(struct ct_members *m);
+
+/* Does this job outlive its host? Known when the first member has joined. */
+bool members_failover_on(const struct ct_members *m);
+
+/* Is everything done that must come before a world is proposed? If not, form_if_complete() is to be
+ * called again when a pledge comes or m->due.fence_ns is over. `ends` gets the exit code with which
+ * the job is to end instead; -1 = it is not. */
+bool members_failover_is_ready(struct ct_members *m, int64_t now_ns, int *ends);
+
+/* Proposes the world of m->sorted[0..n-1] with the next generation. CT_EBUSY: these are no quorum.
+ */
+CT_MUST_CHECK int members_failover_propose(struct ct_members *m, int n, int64_t now_ns);
+
+/* The end of the job: 0, it is proposed; CT_EBUSY, this host may not decide it; CT_ENOENT, nobody
+ * needs to pledge it. */
+CT_MUST_CHECK int members_failover_end(struct ct_members *m, int exit_code, int64_t now_ns);
+
+/* The answer to the record. Returns what has become certain; all members have been told then. */
+enum ct_proposal members_failover_pledged(struct ct_members *m, struct ct_member *member,
+                                          const struct ct_msg *msg, int64_t now_ns);
+
+/* Tells a new member what is on record. */
+void members_failover_joined(struct ct_members *m, struct ct_member *member, int64_t now_ns);
+
+/* A member is about to be removed. Returns true if that ends the open proposal. */
+bool members_failover_left(struct ct_members *m, const struct ct_member *member, int64_t now_ns);
+
+/* Says, once, that this host has lost its quorum while a world of it could run. */
+void members_failover_tick(struct ct_members *m, int64_t now_ns);
+int64_t members_failover_next(const struct ct_members *m);
+
+#endif

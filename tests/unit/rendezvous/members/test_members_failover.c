@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A job that outlives its host: what is pledged before anybody acts, what a new host does first,
+ * and when a host has to stop.
+ */
+#include "tests/lib/members_scene.h"
+
+#include "common/exit_code.h"
+#include "tests/lib/fault.h"
+
+static const struct ct_members_failover first_host = {.self = {.id = 1}, .term = CT_TERM_FIRST};
+
+/* Generation 0 of nodes 1 to n runs; it was pledged. */
+static void run_pledged(struct scene *s, int n)
+{
+    for (int i = 1; i <= n; i++) {
+        join(s, i);
+    }
+    for (int i = 1; i <= n; i++) {
+        HEARS(s, i, "record");
+        pledge(s, i);
+    }
+    HEARS(s, 1, "record world0:0/2,0/4,serve");
+    say(s, 1, CT_MSG_SERVING, 0);
+    for (int i = 1; i <= n; i++) {
+        say(s, i, CT_MSG_STARTED, 0);
+    }
+    forget(s);
+}
+
+static void test_a_world_is_told_when_all_have_pledged_it(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 2, 2, 0, 1, &first_host);
+    join(&s, 1);
+    HEARS(&s, 1, "");
+    join(&s, 2);
+    HEARS(&s, 1, "record");
+    HEARS(&s, 2, "record");
+    assert_int_equal(s.nodes[2].record.planned.generation, 0);
+    assert_int_equal(s.nodes[2].record.planned.count, 2);
+    assert_string_equal(s.nodes[2].record.planned.list[1].address, "10.0.0.2");
+    assert_int_equal(s.nodes[2].record.planned.list[1].port, 2);
+    pledge(&s, 2);
+    HEARS(&s, 1, "");
+    pledge(&s, 1);
+    HEARS(&s, 1, "record world0:0/2,0/4,serve");
+    HEARS(&s, 2, "record");
+    assert_int_equal(s.nodes[2].record.formed.generation, 0);
+    say(&s, 1, CT_MSG_SERVING, 0);
+    HEARS(&s, 2, "world0:1/2,2/4@10.0.0.1");
+    end(&s);
+}
+
+static void test_a_node_that_is_lost_before_it_has_pledged_is_replaced(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 2, 2, 1, 1, &first_host);
+    join(&s, 1);
+    join(&s, 2);
+    pledge(&s, 1);
+    join(&s, 3);
+    forget(&s);
+    gone(&s, 2);
+    HEARS(&s, 1, "record");
+    HEARS(&s, 3, "record");
+    assert_int_equal(s.nodes[3].record.planned.generation, 1);
+    pledge(&s, 1);
+    pledge(&s, 3);
+    HEARS(&s, 1, "record world1:0/2,0/4,serve");
+    end(&s);
+}
+
+static void test_the_end_is_told_when_all_have_pledged_it(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 2, 2, 1, 1, &first_host);
+    run_pledged(&s, 2);
+    join(&s, 3);
+    forget(&s);
+    say(&s, 1, CT_MSG_FINISHED, 0);
+    HEARS(&s, 1, "");
+    say(&s, 2, CT_MSG_FINISHED, 0);
+    HEARS(&s, 1, "record");
+    HEARS(&s, 2, "record");
+    assert_true(s.nodes[2].record.over && s.nodes[2].record.exit_code == 0);
+    pledge(&s, 3); /* it has no vote */
+    pledge(&s, 1);
+    HEARS(&s, 1, "");
+    gone(&s, 2); /* the other one is half of the world, and its host */
+    HEARS(&s, 1, "record");
+    pledge(&s, 1);
+    HEARS(&s, 1, "over=0");
+    end(&s);
+}
+
+static void test_no_world_begins_while_a_silent_node_may_run_the_last_one(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 2, 2, 1, 1, &first_host);
+    run_pledged(&s, 2);
+    join(&s, 3);
+    forget(&s);
+    gone(&s, 2); /* a firewall may have done that */
+    HEARS(&s, 1, "stop0,again");
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "");
+    pass(&s, 3 * S);
+    HEARS(&s, 1, "");
+    pass(&s, S / 2);
+    HEARS(&s, 1, "record");
+    assert_int_equal(s.nodes[1].record.planned.generation, 1);
+    end(&s);
+}
+
+static void test_nothing_waits_for_the_dead(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 2, 2, 1, 1, &first_host);
+    run_pledged(&s, 2);
+    join(&s, 3);
+    forget(&s);
+    gone(&s, 2);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "stop0,again");
+    ct_members_dead(s.members, 2, s.now);
+    ct_members_tick(s.members, s.now);
+    HEARS(&s, 1, "record");
+    HEARS(&s, 3, "record");
+    end(&s);
+}
+
+/* What the host of generation 4, voter 9, has left behind. */
+static struct ct_job_record left_behind(void)
+{
+    struct ct_job_record record;
+    ct_job_record_init(&record);
+    record.term = CT_TERM_FIRST;
+    record.version = 8;
+    record.restarts = 1;
+    record.formed = (struct ct_world_voters){
+        .generation = 4, .count = 3, .list = {{9, "10.0.0.9", 9}, {1, "", 1}, {2, "", 2}}};
+    return record;
+}
+
+static void begin_elected(struct scene *s, const struct ct_job_record *record, int max_restarts)
+{
+    const struct ct_members_failover elected = {
+        .self = {.id = 1}, .term = UINT64_C(1) << 32 | 1, .record = record, .fence_ns = 105 * S};
+    begin_failover(s, 2, 2, 0, max_restarts, &elected);
+}
+
+static void test_a_new_host_goes_on_where_the_old_one_was(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    (void)state;
+    begin_elected(&s, &record, 2);
+    join(&s, 1);
+    join(&s, 2);
+    HEARS(&s, 1, "record"); /* what it knows; the old host may still run */
+    assert_int_equal(s.nodes[1].record.formed.generation, 4);
+    pass(&s, 4 * S);
+    HEARS(&s, 1, "");
+    pass(&s, 2 * S);
+    HEARS(&s, 1, "record");
+    assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    assert_int_equal(s.nodes[1].record.restarts, 2); /* the loss of the old host uses one */
+    pledge(&s, 1);
+    pledge(&s, 2);
+    HEARS(&s, 1, "record world5:0/2,0/4,serve");
+    assert_int_equal(s.nodes[1].last_world.restarts, 2);
+    end(&s);
+}
+
+static void test_the_budget_is_spent_once(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    (void)state;
+    record.charged = true;
+    begin_elected(&s, &record, 1);
+    join(&s, 1);
+    join(&s, 2);
+    pass(&s, 6 * S);
+    assert_int_equal(s.nodes[1].record.restarts, 1);
+    assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    end(&s);
+
+    record.charged = false; /* now it is used up */
+    begin_elected(&s, &record, 1);
+    join(&s, 1);
+    join(&s, 2);
+    forget(&s);
+    pass(&s, 6 * S);
+    HEARS(&s, 1, "record");
+    assert_true(s.nodes[1].record.over && s.nodes[1].record.exit_code == CT_EXIT_NODE_LOST);
+    pledge(&s, 1);
+    pledge(&s, 2);
+    HEARS(&s, 2, "record over=121");
+    end(&s);
+}
+
+static void test_a_new_host_carries_on_a_plan_first(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    (void)state;
+    record.planned =
+        (struct ct_world_voters){.generation = 5, .count = 2, .list = {{1, "", 1}, {2, "", 2}}};
+    begin_elected(&s, &record, 2);
+    join(&s, 1);
+    join(&s, 2);
+    forget(&s);
+    pass(&s, 6 * S);
+    assert_int_equal(s.nodes[1].record.formed.generation, 4);
+    assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    forget(&s);
+    pledge(&s, 1);
+    pledge(&s, 2);
+    HEARS(&s, 1, "record record"); /* certain, and then the next world */
+    assert_int_equal(s.nodes[1].record.formed.generation, 5);
+    assert_int_equal(s.nodes[1].record.planned.generation, 6);
+    end(&s);
+}
+
+static void test_a_finished_job_stays_finished(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    (void)state;
+    record.over = true;
+    record.exit_code = 3;
+    begin_elected(&s, &record, 2);
+    join(&s, 1);
+    join(&s, 2);
+    pass(&s, 6 * S);
+    forget(&s);
+    pledge(&s, 1);
+    pledge(&s, 2);
+    HEARS(&s, 1, "over=3");
+    HEARS(&s, 2, "over=3");
+    end(&s);
+}
+
+static void test_less_than_half_of_a_world_decides_nothing(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    (void)state;
+    record.formed.list[1].id = 7;
+    begin_elected(&s, &record, 2);
+    join(&s, 1);
+    join(&s, 2);
+    forget(&s);
+    pass(&s, 50 * S);
+    assert_null(strstr(s.nodes[1].log, "record"));
+    pass(&s, 20 * S); /* join_timeout */
+    assert_non_null(strstr(s.nodes[1].log, "over=121"));
+    assert_null(strstr(s.nodes[1].log, "world"));
+    end(&s);
+}
+
+static void test_a_host_without_a_quorum_is_deposed(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 3, 3, 0, 1, &first_host);
+    for (int i = 1; i <= 3; i++) {
+        join(&s, i);
+    }
+    assert_int_equal(ct_members_lease_ms(s.members, s.now), 3000);
+    for (int i = 1; i <= 3; i++) {
+        pledge(&s, i);
+    }
+    say(&s, 1, CT_MSG_SERVING, 0);
+    pass(&s, 5 * S);
+    assert_int_equal(s.deposed, 0);
+    assert_true(ct_members_lease_ms(s.members, s.now) > 1500);
+    gone(&s, 2);
+    pass(&s, 5 * S);
+    assert_int_equal(s.deposed, 0); /* two of three are there */
+    int64_t before = s.now;
+    gone(&s, 3);
+    pass(&s, 4 * S);
+    assert_int_equal(s.deposed, 1);
+    assert_int_equal(ct_members_lease_ms(s.members, s.now), 0);
+    assert_true(s.now - before == 4 * S);
+    end(&s);
+}
+
+static void test_all_or_none_have_a_vote(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 2, 2, 0, 1, &first_host);
+    join(&s, 1);
+    s.job.voter.id = 0; /* an older ctrun */
+    assert_int_equal(try_join(&s, 2, -1), CT_EINVAL);
+    assert_string_equal(s.err.text,
+                        "node gpu-2 cannot outlive the job's host, and the job was begun with "
+                        "ctruns that can; all need the same version and options");
+    end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_world_is_told_when_all_have_pledged_it),
+        cmocka_unit_test(test_a_node_that_is_lost_before_it_has_pledged_is_replaced),
+        cmocka_unit_test(test_the_end_is_told_when_all_have_pledged_it),
+        cmocka_unit_test(test_no_world_begins_while_a_silent_node_may_run_the_last_one),
+        cmocka_unit_test(test_nothing_waits_for_the_dead),
+        cmocka_unit_test(test_a_new_host_goes_on_where_the_old_one_was),
+        cmocka_unit_test(test_the_budget_is_spent_once),
+        cmocka_unit_test(test_a_new_host_carries_on_a_plan_first),
+        cmocka_unit_test(test_a_finished_job_stays_finished),
+        cmocka_unit_test(test_less_than_half_of_a_world_decides_nothing),
+        cmocka_unit_test(test_a_host_without_a_quorum_is_deposed),
+        cmocka_unit_test(test_all_or_none_have_a_vote),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

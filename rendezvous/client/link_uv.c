@@ -27,6 +27,7 @@
 #include "rendezvous/server/server_uv.h"
 #include "rendezvous/wire/port_holder.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <netdb.h>
 #include <stdbool.h>
@@ -103,6 +104,7 @@ struct ct_link {
     struct ct_proof proof;
     char host[CT_HOST_MAX];
     char own_address[CT_HOST_MAX];
+    struct ct_link_host there;
     bool timer_open, closing;
     size_t attempts; /* attempts whose channel is not closed yet */
     ct_link_close_fn close_cb;
@@ -260,6 +262,12 @@ static void retry(struct ct_link *link)
     if (link->closing || link->state == LINK_LOST) {
         return;
     }
+    if (link->options.once) {
+        struct ct_err err = link->last;
+        err.sys = link->refused ? ECONNREFUSED : 0;
+        lose(link, &err);
+        return;
+    }
     int64_t left_ms = link->options.connect_ms - elapsed_ms(link->begun_ns);
     bool hangs_up = link->hangup_ns != 0 && elapsed_ms(link->hangup_ns) >= HANGUP_MS;
     link->retry_ms = link->retry_ms > 0 ? link->retry_ms : RETRY_FIRST_MS;
@@ -383,12 +391,17 @@ static void start_beats(struct ct_link *link, int64_t heartbeat_ms)
     link->beat_ns = link->heard_ns;
     link->beat_ms = (uint64_t)heartbeat_ms / BEATS;
     uv_update_time(link->loop);
-    plan_beat(link, true);
+    if (link->options.on_lease != NULL) {
+        (void)uv_timer_start(&link->timer, on_beat_timer, 0,
+                             0); /* without a lease there is no proof */
+    } else {
+        plan_beat(link, true);
+    }
 }
 
 void ct_link_send(struct ct_link *link, const struct ct_msg *msg)
 {
-    if (link->state != LINK_UP || link->closing) {
+    if (link == NULL || link->state != LINK_UP || link->closing) {
         return;
     }
     if (msg->type == CT_MSG_JOIN) {
@@ -405,6 +418,21 @@ static void go_up(struct ct_link *link, const char *address)
     (void)uv_timer_stop(&link->timer);
     link->attempt->channel.max_frame = CT_CONTROL_MAX_FRAME;
     link->options.on_up(link->options.data, address);
+}
+
+static void note_host(struct ct_link *link, const struct ct_msg *msg)
+{
+    struct sockaddr_storage addr = {0};
+    int len = sizeof(addr);
+    struct ct_link_host *there = &link->there;
+    char address[CT_HOST_MAX];
+    (void)uv_tcp_getpeername(&link->attempt->channel.handle.tcp, (struct sockaddr *)&addr, &len);
+    ct_addr_host((const struct sockaddr *)&addr, address, sizeof(address));
+    there->voter = (struct ct_voter){.id = msg->host.id, .port = link->options.port};
+    there->term = msg->term;
+    (void)snprintf(there->voter.address, sizeof(there->voter.address), "%.*s",
+                   CT_VOTER_ADDRESS_MAX - 1, address);
+    (void)snprintf(there->name, sizeof(there->name), "%s", msg->join.host);
 }
 
 static void prove(struct ct_link *link)
@@ -460,6 +488,7 @@ static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
     } else if (msg->type == CT_MSG_CHALLENGE) {
         on_challenge(link, msg);
     } else if (msg->type == CT_MSG_ACCEPTED) {
+        note_host(link, msg);
         go_up(link, msg->text);
     } else if (msg->type == CT_MSG_REFUSED) {
         char why[CT_FAILURE_WHAT_MAX + 32];
@@ -694,7 +723,12 @@ int ct_link_open(uv_loop_t *loop, const struct ct_link_options *options, struct 
     return 0;
 }
 
+const struct ct_link_host *ct_link_host(const struct ct_link *link)
+{
+    return &link->there;
+}
+
 const char *ct_link_local_address(const struct ct_link *link)
 {
-    return link->own_address;
+    return link != NULL ? link->own_address : "";
 }

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "rendezvous/control/control.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
 
@@ -23,7 +24,9 @@ struct ct_link_options {
                                 have been opened with `agents` */
     const struct ct_token *token; /* borrowed until closed; NULL = none */
     int64_t connect_ms;           /* how long to try to connect, refused connections included */
-    const struct ct_log *log;     /* borrowed, may be NULL */
+    bool once; /* the first failure ends the link. Where nobody listened, the `sys` of
+                  its error is ECONNREFUSED */
+    const struct ct_log *log; /* borrowed, may be NULL */
     /* Called when the channel is up and proved; JOIN can be sent now. `address` is that of this
      * machine as the server sees it; "" for a local link. */
     void (*on_up)(void *data, const char *address);
@@ -49,11 +52,22 @@ struct ct_link_options {
 CT_MUST_CHECK int ct_link_open(uv_loop_t *loop, const struct ct_link_options *options,
                                struct ct_link **out, struct ct_err *err);
 
-/* Queues the message. Errors end the link through on_lost, which is not called inside this call. */
+/* Queues the message; NULL is a link that is lost. Errors end the link through on_lost, which is
+ * not called inside this call. */
 void ct_link_send(struct ct_link *link, const struct ct_msg *msg);
 
-/* The local address of the connection, as text; "" before on_up and for a local link. */
+/* The local address of the connection, as text; "" before on_up, for a local link and for
+ * NULL. */
 const char *ct_link_local_address(const struct ct_link *link);
+
+/* Who hosts the job there, and in which term, in a job that outlives its host; id 0 before on_up,
+ * if the server has not said so, and for a local link. `name` is that of its machine. */
+struct ct_link_host {
+    struct ct_voter voter;
+    uint64_t term;
+    char name[CT_HOST_MAX];
+};
+const struct ct_link_host *ct_link_host(const struct ct_link *link);
 
 typedef void (*ct_link_close_fn)(void *data);
 

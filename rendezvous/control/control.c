@@ -161,6 +161,12 @@ static const struct ct_json_field voter_fields[] = {
     I64(ON(JOIN), "id", join.voter.id, 1, CT_JSON_INT_MAX - 1),
     OTHER(ON(JOIN), "port", join.voter.port, CT_JSON_PORT),
 };
+/* These are absent in the ACCEPTED of a server that hosts no job which outlives its host. */
+static const struct ct_json_field accepted_fields[] = {
+    I64(ON(ACCEPTED), "id", host.id, 1, CT_JSON_INT_MAX - 1),
+    I64(ON(ACCEPTED), "term", term, 1, CT_JSON_INT_MAX - 1),
+    TEXT(ON(ACCEPTED), "host", join.host),
+};
 /* This one is absent in votes, and in a verdict that nobody need answer. */
 static const struct ct_json_field asks_field = OTHER(ON(BEAT), "asks", still.asks, CT_JSON_BOOL);
 
@@ -220,6 +226,10 @@ static int add_election(cJSON *object, const struct ct_msg *msg)
     }
     if (msg->type == CT_MSG_JOIN && msg->join.voter.id != 0 &&
         ct_json_write_fields(object, voter_fields, 2, 1UL << msg->type, msg) != 0) {
+        return CT_ENOMEM;
+    }
+    if (msg->type == CT_MSG_ACCEPTED && msg->host.id != 0 &&
+        ct_json_write_fields(object, accepted_fields, 3, 1UL << msg->type, msg) != 0) {
         return CT_ENOMEM;
     }
     if (((1UL << msg->type) & HAS_RECORD) != 0 && msg->record != NULL &&
@@ -356,6 +366,9 @@ static int read_election(const cJSON *object, struct ct_msg *out, struct ct_err 
     }
     if (out->type == CT_MSG_JOIN && cJSON_GetObjectItemCaseSensitive(object, "id") != NULL) {
         return ct_json_read_fields(object, voter_fields, 2, 1UL << out->type, out, err);
+    }
+    if (out->type == CT_MSG_ACCEPTED && cJSON_GetObjectItemCaseSensitive(object, "id") != NULL) {
+        return ct_json_read_fields(object, accepted_fields, 3, 1UL << out->type, out, err);
     }
     if (out->type == CT_MSG_VOTE && host != NULL) {
         int rc = ct_job_record_voter_from_json(host, &out->host, err);

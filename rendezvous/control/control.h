@@ -15,6 +15,8 @@
  *     agent:  {"type":"answer","answer":"..."}                    the same
  *     server: {"type":"accepted","address":"10.0.0.6"}            the address it sees
  *
+ * The host of a job that outlives it adds "id", "term" and "host" to the last one.
+ *
  * At any time the server may send {"type":"refused","reason":"...","code":N} and end the
  * connection. The messages below follow the proof. With a token, every frame after the agent's
  * answer, in either direction, ends with a number and a MAC (rendezvous/control/frame_mac.h).
@@ -185,10 +187,11 @@ struct ct_msg {
     bool ok;                   /* RESULT: `result` is what was asked for, not why there is none */
     char *result; /* RESULT; STANDS: as ct_stands_encode() gives it; owned; NULL = "" */
     struct ct_job_record *record;  /* RECORD; VOTE if the asker's is older; owned; NULL = none */
-    uint64_t term, record_version; /* PLEDGE */
+    uint64_t term, record_version; /* PLEDGE; ACCEPTED has a term, if `host` is known */
     struct ct_vote_ask ask;        /* ASK */
     struct ct_vote_answer vote;    /* VOTE; its `record` and `host` are NULL, see here */
-    struct ct_voter host;          /* VOTE: id 0 = none is known */
+    struct ct_voter host; /* VOTE, ACCEPTED: id 0 = none is known. ACCEPTED has the id alone, and
+                             the name of its machine in `join.host` */
     bool has_answer;
     int version;
     unsigned char nonce[CT_NONCE_LEN], answer[CT_ANSWER_LEN];

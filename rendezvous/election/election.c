@@ -111,6 +111,14 @@ static void bind(struct ct_election *election, uint64_t term)
 
 /* ---- following and losing a host ------------------------------------------------------------ */
 
+void ct_election_begin_hosting(struct ct_election *election)
+{
+    election->state = CT_ELECTION_HOSTING;
+    election->host = election->self;
+    election->host_term = CT_TERM_FIRST;
+    see(election, CT_TERM_FIRST);
+}
+
 bool ct_election_followed(struct ct_election *election, const struct ct_voter *host, uint64_t term,
                           int64_t now_ns)
 {
@@ -297,6 +305,8 @@ static void check_won(struct ct_election *election, int64_t now_ns, struct ct_el
         int64_t fence_ns = election->died_ns + lease_ns + lease_ns / FENCE_SHARE;
         election->fence_ns = fence_ns > election->fence_ns ? fence_ns : election->fence_ns;
     }
+    todo->lost = election->host;
+    todo->lost_is_dead = election->died_ns != INT64_MIN;
     election->state = CT_ELECTION_HOSTING;
     election->host = election->self;
     election->host_term = election->candidacy;

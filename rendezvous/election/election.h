@@ -63,7 +63,9 @@ struct ct_election_todo {
     bool ask; /* send `question` to all voters on record */
     struct ct_vote_ask question;
     bool host; /* elected: host the membership in ct_election.host_term, from ct_election.record */
-    bool join; /* connect to `at`, who hosts in `at_term` */
+    struct ct_voter lost; /* then: the host that was lost; id 0 = unknown */
+    bool lost_is_dead;    /* and its process is known to be dead */
+    bool join;            /* connect to `at`, who hosts in `at_term` */
     struct ct_voter at;
     uint64_t at_term;
     bool stop_hosting; /* another one hosts in a later term */
@@ -108,6 +110,9 @@ struct ct_election {
  * for nobody: it does nothing before it has followed a host once. */
 void ct_election_init(struct ct_election *election, const struct ct_voter *self, int64_t lease_ms,
                       int64_t give_up_ms);
+
+/* This agent is the first host, which nobody elects. */
+void ct_election_begin_hosting(struct ct_election *election);
 
 /* A link to a host is up. Returns false if its term is over; then the link is to be closed. */
 bool ct_election_followed(struct ct_election *election, const struct ct_voter *host, uint64_t term,

@@ -80,6 +80,14 @@ struct ct_members_failover {
     uint64_t term;                      /* CT_TERM_FIRST, or the one in which it was elected */
     const struct ct_job_record *record; /* with which it was elected; NULL = it is the first host */
     int64_t fence_ns;                   /* then: see rendezvous/election/election.h */
+    /* Then also: the host that was lost (id 0 = unknown), and what its loss is called in the
+     * history of failures. The texts and the history are borrowed until the core is made. */
+    struct ct_voter lost;
+    bool lost_is_dead; /* its process is known to be dead */
+    bool lost_is_silent;
+    const char *lost_name, *lost_why;
+    const struct ct_failure_history *history; /* so far; NULL = unknown */
+    struct ct_history_round round;            /* the newest generation, as far as is known */
 };
 
 struct ct_members_options {
@@ -127,6 +135,10 @@ CT_MUST_CHECK int ct_members_join(struct ct_members *members, const struct ct_ms
                                   const char *address, void *conn, int64_t now_ns,
                                   struct ct_member **out, struct ct_err *err);
 
+/* A node that was refused has missed the end of the job under a former host: the exit code of the
+ * job, or -1 = it has not. */
+int ct_members_missed_end(const struct ct_members *members, const struct ct_voter *voter);
+
 /* The process that was the voter `id` is dead: nobody listens at its port any more. */
 void ct_members_dead(struct ct_members *members, uint64_t id, int64_t now_ns);
 
@@ -134,9 +146,9 @@ void ct_members_dead(struct ct_members *members, uint64_t id, int64_t now_ns);
  * sent the beat that is answered; -1 = the job ends with its host. */
 int64_t ct_members_lease_ms(const struct ct_members *members, int64_t now_ns);
 
-/* To be called when an agent of another machine has connected to this address of the store's
- * machine. Every world gets the first such address. */
-void ct_members_reached(struct ct_members *members, const char *address);
+/* To be called when an agent has connected to this address of the store's machine. Every world gets
+ * the first one to which an agent `from_elsewhere`, of another machine, has connected. */
+void ct_members_reached(struct ct_members *members, const char *address, bool from_elsewhere);
 
 void *ct_member_conn(const struct ct_member *member);
 

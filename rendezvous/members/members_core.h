@@ -10,6 +10,7 @@
  *     members_round.c    the state machine: a world forms, runs and ends; the job ends
  *     members_history.c  failures and generations on record
  *     members_ban.c      which machines are left out
+ *     members_budget.c   may another generation follow?
  *     members_wait.c     which nodes the world waits for, in words
  *     members_hang.c     does the whole job hang, and which rank holds it up
  *     members_status.c   the job in the status
@@ -117,6 +118,7 @@ struct ct_members {
     char ports[CT_CONTROL_PORTS_MAX]; /* that the server has reserved for programs */
     char store_addr[CT_HOST_MAX]; /* the address by which other machines reach the store; "" = none
                                      has */
+    char here_addr[CT_HOST_MAX];  /* the one by which agents of this machine do */
 
     struct members_failover *failover; /* NULL = the job ends with this host */
     bool pledging; /* FORMING: the world is not certain yet; OVER: the end is not */

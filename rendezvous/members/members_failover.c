@@ -9,9 +9,59 @@
 #include "rendezvous/members/members_failover.h"
 
 #include "common/alloc.h"
+#include "common/exit_code.h"
+#include "rendezvous/members/members_history.h"
 
 #include <stdio.h>
 #include <string.h>
+
+static void describe_loss(struct members_failover *f)
+{
+    const struct ct_members_failover *options = &f->options;
+    const struct ct_world_voters *world =
+        f->found.planned.generation >= 0 ? &f->found.planned : &f->found.formed;
+    const struct ct_voter *voter = ct_world_voters_find(world, options->lost.id);
+    const char *address = voter != NULL ? voter->address : options->lost.address;
+    f->loss = (struct ct_failure){
+        .kind = options->lost_is_silent ? CT_FAILURE_SILENT : CT_FAILURE_AGENT,
+        .node_rank = voter != NULL ? (int)(voter - world->list) : -1,
+        .rank = -1,
+        .local_rank = -1,
+        .exit_code = CT_EXIT_NODE_LOST,
+    };
+    (void)snprintf(f->loss.host, sizeof(f->loss.host), "%s",
+                   options->lost_name != NULL && options->lost_name[0] != '\0' ? options->lost_name
+                                                                               : address);
+    (void)snprintf(f->loss.address, sizeof(f->loss.address), "%s", address);
+    (void)snprintf(f->loss.what, sizeof(f->loss.what), "%s%.300s%s",
+                   options->lost_is_silent ? "" : "its ctrun is gone: ",
+                   options->lost_why != NULL ? options->lost_why : "",
+                   " (it hosted the job's store)");
+}
+
+/* Copies what is known of former generations, and makes sure that the newest one is there. */
+static int take_history(struct ct_members *m)
+{
+    const struct ct_members_failover *options = &m->failover->options;
+    const struct ct_failure_history *from = options->history;
+    struct ct_failure_history *to = &m->history;
+    if (from != NULL) {
+        memcpy(to->rounds, from->rounds, sizeof(to->rounds));
+        to->num_rounds = from->num_rounds;
+        to->num_failures = from->num_failures;
+        for (int i = 0; i < CT_FAILURE_HISTORY_KEPT; i++) {
+            if (ct_failure_copy(&from->failures[i], &to->failures[i]) != 0) {
+                return CT_ENOMEM;
+            }
+        }
+    }
+    uint64_t last = (to->num_rounds - 1) % CT_FAILURE_HISTORY_KEPT;
+    if (to->num_rounds == 0 || to->rounds[last].generation != m->generation) {
+        members_history_begin(m, &options->round);
+    }
+    m->round_failures_from = to->num_failures;
+    return 0;
+}
 
 int members_failover_init(struct ct_members *m)
 {
@@ -23,21 +73,54 @@ int members_failover_init(struct ct_members *m)
     if (f == NULL) {
         return CT_ENOMEM;
     }
+    m->failover = f;
+    f->options = *options;
+    f->begun_ns = INT64_MIN;
+    m->options.failover = NULL;
     ct_job_record_init(&f->found);
     if (options->record != NULL) {
         f->found = *options->record;
+        f->elected = true;
         m->generation = ct_job_record_generation(&f->found);
         m->restarts = f->found.restarts;
         m->charged = f->found.charged;
         m->last_node_count = f->found.formed.count;
         f->owes = m->generation >= 0;
+        /* When it was heard last is not known here, so it counts as dead for the fence alone. */
+        f->lost[f->num_lost++] = (struct members_lost){
+            .id = options->lost.id, .said_ns = INT64_MIN, .dead = options->lost_is_dead};
+        describe_loss(f);
     }
-    f->options = *options;
-    f->options.record = NULL;
     ct_office_begin(&f->office, options->self.id, options->term, &f->found);
-    m->failover = f;
-    m->options.failover = NULL;
-    return 0;
+    int rc = f->owes ? take_history(m) : 0;
+    f->options.record = NULL;
+    f->options.history = NULL;
+    f->options.lost_name = f->options.lost_why = NULL;
+    return rc;
+}
+
+bool members_failover_take_loss(struct ct_members *m, int64_t now_ns)
+{
+    struct members_failover *f = m->failover;
+    if (f == NULL || !f->owes) {
+        return false;
+    }
+    struct ct_history_round *round = members_history_round(m);
+    struct ct_failure loss = f->loss;
+    f->owes = false;
+    if (round->ended_ms == 0) {
+        round->ended_ms = members_ms(m, now_ns);
+        if (f->options.lost.id == 0) {
+            (void)snprintf(round->why, sizeof(round->why),
+                           "its host had lost more than half of its nodes");
+        } else {
+            members_history_describe(&loss, round->why, sizeof(round->why));
+        }
+    }
+    if (loss.node_rank >= 0) {
+        (void)members_history_record(m, &loss, now_ns);
+    }
+    return true;
 }
 
 bool members_failover_on(const struct ct_members *m)
@@ -173,13 +256,28 @@ bool members_failover_is_ready(struct ct_members *m, int64_t now_ns, int *ends)
     return true;
 }
 
+/* An agent of this machine, above all that of this process, has come by an address that others may
+ * not reach. They are given the one by which they reach this machine themselves. */
+static struct ct_voter voter_of(const struct ct_members *m, const struct ct_member *member)
+{
+    struct ct_voter voter = member->voter;
+    const char *here = m->store_addr[0] != '\0'  ? m->store_addr
+                       : m->here_addr[0] != '\0' ? m->here_addr
+                                                 : "127.0.0.1";
+    if (members_address(member)[0] == '\0') {
+        (void)snprintf(voter.address, sizeof(voter.address), "%.*s", CT_VOTER_ADDRESS_MAX - 1,
+                       here);
+    }
+    return voter;
+}
+
 int members_failover_propose(struct ct_members *m, int n, int64_t now_ns)
 {
     struct members_failover *f = m->failover;
     struct ct_presence who;
     struct ct_world_voters world = {.generation = m->generation + 1};
     for (int i = 0; i < n && world.count < CT_VOTERS_MAX; i++) {
-        world.list[world.count++] = m->sorted[i]->voter;
+        world.list[world.count++] = voter_of(m, m->sorted[i]);
     }
     find_presence(m, false, &who, NULL);
     int rc = ct_office_propose_world(&f->office, &world, m->restarts, &who);
@@ -229,19 +327,46 @@ enum ct_proposal members_failover_pledged(struct ct_members *m, struct ct_member
 
 /* ---- members come and go -------------------------------------------------------------------- */
 
+/* Gives a node of the last world its node rank back, unless somebody has it. */
+static void give_rank_back(const struct ct_members *m, struct ct_member *member)
+{
+    const struct ct_job_record *found = &m->failover->found;
+    const struct ct_world_voters *world =
+        found->planned.generation >= 0 ? &found->planned : &found->formed;
+    const struct ct_voter *voter = ct_world_voters_find(world, member->voter.id);
+    if (voter == NULL) {
+        return;
+    }
+    EACH_MEMBER(m, pos)
+    {
+        if (MEMBER_OF(pos, link)->node_rank == voter - world->list) {
+            return;
+        }
+    }
+    member->node_rank = (int)(voter - world->list);
+    member->served = true;
+}
+
 void members_failover_joined(struct ct_members *m, struct ct_member *member, int64_t now_ns)
 {
-    (void)now_ns;
+    struct members_failover *f = m->failover;
+    if (!members_failover_on(m)) {
+        return;
+    }
+    f->begun_ns = f->begun_ns == INT64_MIN ? now_ns : f->begun_ns;
+    if (f->elected && !f->served) {
+        give_rank_back(m, member);
+    }
     /* Without it, the agent could not tell what was decided before it came. */
-    if (members_failover_on(m) && ct_job_record_generation(&m->failover->office.record) >= 0) {
+    if (ct_job_record_generation(&f->office.record) >= 0) {
         send_record(m, member);
     }
 }
 
-bool members_failover_left(struct ct_members *m, const struct ct_member *member, int64_t now_ns)
+bool members_failover_left(struct ct_members *m, const struct ct_member *member,
+                           enum ct_failure_kind kind)
 {
     struct members_failover *f = m->failover;
-    (void)now_ns;
     if (!members_failover_on(m) || member->voter.id == 0) {
         return false;
     }
@@ -249,7 +374,13 @@ bool members_failover_left(struct ct_members *m, const struct ct_member *member,
     if (lost == NULL) {
         lost = &f->lost[f->num_lost++ % CT_VOTERS_BOTH];
     }
-    *lost = (struct members_lost){.id = member->voter.id, .said_ns = member->said_ns};
+    /* Who takes its leave has nothing left that runs, followed this host until then, and votes for
+     * nobody afterwards. */
+    bool took_leave = kind == CT_FAILURE_LEFT;
+    *lost = (struct members_lost){.id = member->voter.id,
+                                  .said_ns = member->said_ns,
+                                  .dead = took_leave,
+                                  .in_time = took_leave};
     return ct_office_left(&f->office, member->voter.id);
 }
 
@@ -261,6 +392,28 @@ void ct_members_dead(struct ct_members *m, uint64_t id, int64_t now_ns)
         lost->in_time = now_ns < lost->said_ns + lease_ns(m);
         m->due.fence_ns = now_ns;
     }
+}
+
+int ct_members_missed_end(const struct ct_members *m, const struct ct_voter *voter)
+{
+    bool is_certain = members_state(m) == STATE_OVER && !m->pledging;
+    return is_certain && members_failover_on(m) && m->failover->elected &&
+                   ct_job_record_find(&m->failover->found, voter->id) != NULL
+               ? m->exit_code
+               : -1;
+}
+
+bool members_failover_owes(const struct ct_members *m, bool *plan)
+{
+    const struct members_failover *f = m->failover;
+    struct ct_presence who;
+    *plan = false;
+    if (!members_failover_on(m) || !f->elected || f->served) {
+        return false;
+    }
+    find_presence(m, false, &who, NULL);
+    *plan = f->found.over || ct_office_must_take_over(&f->office);
+    return (*plan || f->owes) && ct_office_has_quorum(&f->office, &who);
 }
 
 /* ---- leases --------------------------------------------------------------------------------- */
@@ -293,10 +446,31 @@ void members_failover_tick(struct ct_members *m, int64_t now_ns)
     }
 }
 
+/* A host that was just elected has no beats yet; its voters are on their way. */
 int64_t members_failover_next(const struct ct_members *m)
 {
     const struct members_failover *f = m->failover;
-    return members_failover_on(m) && f->served && !f->deposed && f->options.self.id != 0
-               ? quorum_until(m)
-               : NEVER;
+    bool is_over = members_state(m) == STATE_OVER && !m->pledging;
+    if (!members_failover_on(m) || f->deposed || f->options.self.id == 0 || is_over ||
+        !(f->served || (f->elected && f->begun_ns != INT64_MIN))) {
+        return NEVER;
+    }
+    int64_t patience_ns = f->served ? INT64_MIN : f->begun_ns + 2 * lease_ns(m);
+    int64_t until_ns = quorum_until(m);
+    return until_ns > patience_ns ? until_ns : patience_ns;
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+const char *members_failover_wait(const struct ct_members *m, int64_t now_ns)
+{
+    if (!members_failover_on(m)) {
+        return "";
+    }
+    struct ct_presence who;
+    find_presence(m, false, &who, NULL);
+    return !ct_office_has_quorum(&m->failover->office, &who)
+               ? "more than half of the last world is missing"
+           : fence(m) > now_ns ? "the next world waits until the nodes that are lost have stopped"
+                               : "";
 }

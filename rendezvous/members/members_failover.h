@@ -21,10 +21,13 @@ struct members_lost {
 struct members_failover {
     struct ct_members_failover options;
     struct ct_job_record found; /* what this host began with */
+    bool elected;               /* it is not the first host */
+    struct ct_failure loss;     /* of the former host; node_rank -1 = it was in no world */
     struct ct_office office;
     bool owes;           /* the loss of the former host is not accounted for yet */
     bool served;         /* a world has begun under this host */
     bool deposed;        /* that was said */
+    int64_t begun_ns;    /* when the first member joined; INT64_MIN = not yet */
     int64_t proposed_ns; /* when the open proposal was sent */
     struct members_lost lost[CT_VOTERS_BOTH]; /* the latest ones; a ring */
     unsigned num_lost;
@@ -56,8 +59,22 @@ enum ct_proposal members_failover_pledged(struct ct_members *m, struct ct_member
 /* Tells a new member what is on record. */
 void members_failover_joined(struct ct_members *m, struct ct_member *member, int64_t now_ns);
 
-/* A member is about to be removed. Returns true if that ends the open proposal. */
-bool members_failover_left(struct ct_members *m, const struct ct_member *member, int64_t now_ns);
+/* A member is about to be removed. `kind` says how it was lost. Returns true if that ends the open
+ * proposal. */
+bool members_failover_left(struct ct_members *m, const struct ct_member *member,
+                           enum ct_failure_kind kind);
+
+/* Has this host, which has a quorum, still to account for what a former host has left behind?
+ * `plan`: for a plan or an end that was proposed, so it must wait until
+ * members_failover_is_ready(). */
+bool members_failover_owes(const struct ct_members *m, bool *plan);
+
+/* Notes the loss of the former host in the history of failures, once. Returns false if that was
+ * done, or if there was none. */
+bool members_failover_take_loss(struct ct_members *m, int64_t now_ns);
+
+/* Why a complete world does not form; "" = nothing of the failover is in its way. */
+const char *members_failover_wait(const struct ct_members *m, int64_t now_ns);
 
 /* Says, once, that this host has lost its quorum while a world of it could run. */
 void members_failover_tick(struct ct_members *m, int64_t now_ns);

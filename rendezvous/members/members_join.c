@@ -256,10 +256,11 @@ static struct ct_member *new_member(struct ct_members *m, const struct ct_msg_jo
     return member;
 }
 
-void ct_members_reached(struct ct_members *m, const char *address)
+void ct_members_reached(struct ct_members *m, const char *address, bool from_elsewhere)
 {
-    if (m->store_addr[0] == '\0') {
-        (void)snprintf(m->store_addr, sizeof(m->store_addr), "%s", address);
+    char *known = from_elsewhere ? m->store_addr : m->here_addr;
+    if (known[0] == '\0') {
+        (void)snprintf(known, CT_HOST_MAX, "%s", address);
     }
 }
 

@@ -13,6 +13,7 @@
 
 #include "common/exit_code.h"
 #include "rendezvous/members/members_ban.h"
+#include "rendezvous/members/members_budget.h"
 #include "rendezvous/members/members_failover.h"
 #include "rendezvous/members/members_history.h"
 #include "rendezvous/members/members_join.h"
@@ -107,22 +108,37 @@ static int choose_members(struct ct_members *m)
 }
 
 static void end_job(struct ct_members *m, int exit_code, const char *why, int64_t now_ns);
-static bool take_restart(struct ct_members *m, int64_t now_ns);
 
 /* The loss of the former host is accounted for like that of any node. Returns false if the job ends
  * because of it. */
 static bool pay_for_host(struct ct_members *m, int64_t now_ns)
 {
-    struct members_failover *f = m->failover;
-    if (f == NULL || !f->owes) {
+    if (!members_failover_take_loss(m, now_ns)) {
         return true;
     }
-    f->owes = false;
-    if (members_elastic(m) || m->job.spares > 0 || take_restart(m, now_ns)) {
+    if (members_elastic(m) || m->job.spares > 0 || members_budget_take(m, now_ns)) {
         return true;
     }
     end_job(m, CT_EXIT_NODE_LOST, "the machine that hosted the job's store was lost", now_ns);
     return false;
+}
+
+/* Carries on what a former host has begun, even while nodes are missing. Returns false if no world
+ * may be formed now. */
+static bool inherit(struct ct_members *m, int64_t now_ns)
+{
+    bool plan;
+    int ends = -1;
+    if (!members_failover_owes(m, &plan)) {
+        return true;
+    }
+    if (members_failover_is_ready(m, now_ns, &ends)) {
+        return pay_for_host(m, now_ns);
+    }
+    if (ends >= 0) {
+        end_job(m, ends, "", now_ns);
+    }
+    return !plan;
 }
 
 /* Does nothing while the world may not be formed yet. */
@@ -188,6 +204,9 @@ static void plan_waiting(struct ct_members *m)
 /* Called when a member came or went while there is no world: forms the world if it is complete. */
 static void form_if_complete(struct ct_members *m, int64_t now_ns)
 {
+    if (!inherit(m, now_ns)) {
+        return;
+    }
     int there = members_ban_eligible(m);
     plan_waiting(m);
     if (there < m->job.min_nodes || m->due.pause_ns != NEVER) {
@@ -425,6 +444,28 @@ static void begin_stopping(struct ct_members *m, const char *why, int64_t now_ns
     ct_sm_move(&m->sm, STATE_STOPPING, why, now_ns);
 }
 
+static bool may_host(const struct ct_members *m, const struct ct_member *member)
+{
+    return members_failover_on(m) && member->node_rank < CT_VOTERS_MAX;
+}
+
+/* Only what is new is sent when a world stops; OVER has the whole history. But who may have to host
+ * the job must know `all`. */
+static void add_news(struct ct_members *m, const struct ct_failure *first, bool all)
+{
+    struct ct_failure_history *news = &m->msg.history;
+    if (all) {
+        *news = m->history;
+        return;
+    }
+    news->rounds[0] = *members_history_round(m);
+    news->num_rounds = 1;
+    if (first != NULL) {
+        news->failures[0] = *first;
+        news->num_failures = 1;
+    }
+}
+
 static void stop_world(struct ct_members *m, const char *why, bool will_restart, int64_t now_ns)
 {
     const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
@@ -433,82 +474,19 @@ static void stop_world(struct ct_members *m, const char *why, bool will_restart,
     struct ct_msg *msg = members_msg(m, CT_MSG_STOP);
     msg->will_restart = will_restart;
     (void)snprintf(msg->text, sizeof(msg->text), "%s", why);
-    /* Only what is new is sent now; OVER has the whole history. */
-    msg->history.rounds[0] = *members_history_round(m);
-    msg->history.num_rounds = 1;
-    if (first != NULL) {
-        msg->history.failures[0] = *first;
-        msg->history.num_failures = 1;
+    for (int pass = 0; pass < 2; pass++) {
+        add_news(m, first, pass == 1);
+        EACH_MEMBER(m, pos)
+        {
+            struct ct_member *member = MEMBER_OF(pos, link);
+            if (member->in_world && (pass == 1) == may_host(m, member)) {
+                members_send(m, member);
+            }
+        }
     }
-    members_send_world(m);
     if (m->to_stop == 0) {
         end_stopping(m, now_ns);
     }
-}
-
-/* Takes one restart from the budget. Returns false if none is left. A generation uses one at most,
- * because further failures in it are consequences of the first. */
-static bool take_restart(struct ct_members *m, int64_t now_ns)
-{
-    char window[CT_RESTARTS_WINDOW_TEXT];
-    if (m->charged || m->restarts >= m->job.max_restarts) {
-        return m->charged;
-    }
-    if (!ct_restarts_allowed(&m->counts, &m->job.limits, now_ns / CT_NS_PER_MS)) {
-        (void)snprintf(m->no_restart, sizeof(m->no_restart),
-                       "no restart is left in this window of time (--restart-budget %s)",
-                       ct_restart_limits_window(&m->job.limits, window));
-        return false;
-    }
-    ct_restarts_take(&m->counts, now_ns / CT_NS_PER_MS);
-    m->restarts++;
-    m->charged = true;
-    return true;
-}
-
-/* Adds what the last beats say to the steps of a failure. A beat does not say where its worker
- * began, so it counts only if it is beyond all steps so far. */
-static struct ct_steps steps_of_world(const struct ct_members *m, const struct ct_failure *failure)
-{
-    struct ct_steps steps = failure->steps;
-    int64_t high = m->counts.stepped ? m->counts.high : 0;
-    EACH_MEMBER(m, pos)
-    {
-        const struct ct_member *member = MEMBER_OF(pos, link);
-        for (int i = 0; member->in_world && i < member->num_rows; i++) {
-            const struct ct_worker_row *row = &member->rows[i];
-            if (row->generation != m->generation || row->phase == CT_ROW_UNTOLD ||
-                row->step <= high) {
-                continue;
-            }
-            if (!steps.any) {
-                steps = (struct ct_steps){true, row->step, row->step};
-            }
-            steps.last = row->step > steps.last ? row->step : steps.last;
-        }
-    }
-    return steps;
-}
-
-/* Counts once in a generation whether it has made progress. Returns true if it is the last one of
- * too many without; the job ends then. */
-static bool is_stuck(struct ct_members *m, const struct ct_failure *failure)
-{
-    int max = m->job.limits.max_no_progress;
-    if (max > 0 && !m->judged) {
-        const struct ct_steps steps = steps_of_world(m, failure);
-        m->judged = true;
-        (void)ct_restarts_judge(&m->counts, &steps);
-    }
-    if (max == 0 || m->counts.no_progress < max) {
-        return false;
-    }
-    (void)snprintf(m->no_restart, sizeof(m->no_restart),
-                   "%d generations in a row came no further than step %" PRId64
-                   " (--max-no-progress %d)",
-                   m->counts.no_progress, m->counts.high, max);
-    m->no_restart_code = CT_EXIT_NO_REQUEUE;
-    return true;
 }
 
 void members_round_failed(struct ct_members *m, struct ct_member *member,
@@ -519,14 +497,15 @@ void members_round_failed(struct ct_members *m, struct ct_member *member,
     failure->kind = CT_FAILURE_WORKER;
     failure->node_rank = member->node_rank;
     failure->exit_code = failure->exit_code != 0 ? failure->exit_code : 1;
-    bool stuck = m->preempted == 0 && is_stuck(m, failure);
+    bool stuck = m->preempted == 0 && members_budget_is_stuck(m, failure);
     (void)snprintf(failure->host, sizeof(failure->host), "%s", member->host);
     (void)snprintf(failure->address, sizeof(failure->address), "%s", members_address(member));
     /* A machine that is not fit costs no restart if another one takes its place. */
     bool spared = failure->unfit && members_ban_spares(m, member);
     members_history_describe(failure, why, sizeof(why));
     bool first = members_history_record(m, failure, happened_ns);
-    bool again = m->preempted == 0 && !permanent && !stuck && (spared || take_restart(m, now_ns));
+    bool again =
+        m->preempted == 0 && !permanent && !stuck && (spared || members_budget_take(m, now_ns));
     if (members_state(m) != STATE_STOPPING) {
         stop_world(m, why, again, now_ns);
         return;
@@ -566,8 +545,8 @@ void members_round_stopped(struct ct_members *m, struct ct_member *member, int64
  * the nodes that are there. */
 static bool may_go_on(struct ct_members *m, const struct ct_failure *loss, int64_t now_ns)
 {
-    return !is_stuck(m, loss) &&
-           (members_elastic(m) || m->count >= m->job.min_nodes || take_restart(m, now_ns));
+    return !members_budget_is_stuck(m, loss) &&
+           (members_elastic(m) || m->count >= m->job.min_nodes || members_budget_take(m, now_ns));
 }
 
 /* Called when a member of the world is lost; `was` is a copy of it. */
@@ -617,7 +596,7 @@ void members_round_left(struct ct_members *m, struct ct_member *member, enum ct_
         members_place_release(&m->places, member);
         members_place_remember(&m->places, member, now_ns);
     }
-    bool open = members_failover_left(m, member, now_ns);
+    bool open = members_failover_left(m, member, kind);
     members_join_remove(m, member);
     if (open && members_state(m) == STATE_OVER) {
         propose_end(m, now_ns); /* the others have to pledge it without that one */

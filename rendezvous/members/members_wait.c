@@ -11,6 +11,7 @@
 
 #include "common/alloc.h"
 #include "common/host_list.h"
+#include "rendezvous/members/members_failover.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -194,5 +195,9 @@ void members_wait_text(const struct ct_members *m, int64_t now_ns, char *out, si
     }
     (void)snprintf(out, size, m->count == 1 ? "%d node is there" : "%d nodes are there", m->count);
     add_present(m, ": ", out, size);
-    add(out, size, "; up to %d more may join", more);
+    const char *why = members_failover_wait(m, now_ns);
+    add(out, size, "%s%s", why[0] != '\0' ? "; " : "", why);
+    if (more > 0) {
+        add(out, size, "; up to %d more may join", more);
+    }
 }

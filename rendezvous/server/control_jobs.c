@@ -86,8 +86,35 @@ int ct_control_jobs_take(struct ct_control_jobs *jobs, const char *run_id,
 
 void ct_control_jobs_release(struct ct_control_jobs *jobs, struct ct_control_job *job)
 {
+    if (job->members == NULL) {
+        if (--job->agents == 0) {
+            ct_free(job);
+        }
+        return;
+    }
     if (--job->agents == 0 && !jobs->keep) {
         forget(jobs, job);
+    }
+}
+
+void ct_control_jobs_end(struct ct_control_jobs *jobs)
+{
+    while (!ct_list_empty(&jobs->list)) {
+        struct ct_control_job *job = job_at(jobs->list.next);
+        ct_list_remove(&job->at_jobs);
+        jobs->count--;
+        ct_members_free(job->members);
+        job->members = NULL;
+        if (job->agents == 0) {
+            ct_free(job);
+        }
+    }
+}
+
+void ct_control_jobs_dead(struct ct_control_jobs *jobs, uint64_t id, int64_t now_ns)
+{
+    for (const struct ct_list *at = jobs->list.next; at != &jobs->list; at = at->next) {
+        ct_members_dead(job_at(at)->members, id, now_ns);
     }
 }
 

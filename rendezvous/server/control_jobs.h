@@ -43,6 +43,12 @@ CT_MUST_CHECK int ct_control_jobs_take(struct ct_control_jobs *jobs, const char 
  * its history. */
 void ct_control_jobs_release(struct ct_control_jobs *jobs, struct ct_control_job *job);
 
+/* Frees the membership of all jobs. Their agents have still to be released. */
+void ct_control_jobs_end(struct ct_control_jobs *jobs);
+
+/* As ct_members_dead(). */
+void ct_control_jobs_dead(struct ct_control_jobs *jobs, uint64_t id, int64_t now_ns);
+
 /* Returns the job with this number in the status, or NULL. */
 struct ct_control_job *ct_control_jobs_at(const struct ct_control_jobs *jobs, int number);
 

@@ -4,6 +4,9 @@
  * joins the core of the job that it names. From then on its messages go to the core, and the core's
  * messages go to the channels. One timer serves all deadlines.
  *
+ * A station (control_uv.h) answers one ASK on a connection instead of JOIN. It takes members only
+ * while it hosts, and probes those that are lost (death_probe_uv.h).
+ *
  * Other paths: when the core drops a member, what was sent to it is still flushed. A job whose last
  * agent is gone is forgotten, so that its id can be used again.
  *
@@ -26,6 +29,7 @@
 #include "rendezvous/control/channel_uv.h"
 #include "rendezvous/control/proof.h"
 #include "rendezvous/server/control_jobs.h"
+#include "rendezvous/server/death_probe_uv.h"
 #include "rendezvous/wire/limits.h"
 
 #include <inttypes.h>
@@ -42,6 +46,10 @@
 
 /* How long a proof may take (two round trips), or the last flush to a dropped member (one). */
 #define PATIENCE_NS (10 * CT_NS_PER_S)
+
+/* Bytes of the name of this machine in ACCEPTED, which must fit in a greeting when each is escaped.
+ */
+#define NAME_MAX_BYTES 64
 
 enum state {
     OPENING, /* no message has come yet */
@@ -65,6 +73,7 @@ struct conn {
     bool admitted;  /* on_admit was called for it */
     bool counted;   /* the quota counts it */
     bool queries;   /* its agent understands CT_MSG_QUERY */
+    uint64_t voter; /* of its JOIN; 0 = none */
     uint8_t source; /* of ct_source_quota_add(), if it is counted */
 };
 
@@ -81,8 +90,11 @@ struct ct_control {
     struct ct_refusal_log refusals;
     struct ct_refusal_log faults; /* channels that broke the protocol */
     struct ct_channel_turns turns;
-    struct ct_queries queries; /* to agents, by their `struct conn` */
-    bool timer_open, turns_open, closing;
+    struct ct_queries queries;           /* to agents, by their `struct conn` */
+    struct ct_probes *probes;            /* NULL = this is no station */
+    struct ct_members_failover failover; /* while a station hosts; else its term is 0 */
+    bool deposed;                        /* the core has said so in this tick */
+    bool timer_open, turns_open, probes_open, closing;
     void (*close_cb)(void *data);
     void *close_data;
 };
@@ -95,7 +107,8 @@ static void rearm(struct ct_control *control);
 
 static void finish_if_last(struct ct_control *control)
 {
-    if (!control->closing || control->timer_open || control->turns_open || control->conns > 0) {
+    if (!control->closing || control->timer_open || control->turns_open || control->probes_open ||
+        control->conns > 0) {
         return;
     }
     void (*cb)(void *data) = control->close_cb;
@@ -132,10 +145,20 @@ static void wait_for(struct conn *conn)
     }
 }
 
+/* A member is lost. */
+static void probe(struct conn *conn)
+{
+    if (conn->control->probes != NULL && !conn->control->closing) {
+        ct_probes_left(conn->control->probes, conn->voter);
+    }
+    conn->voter = 0;
+}
+
 static void tell_gone(struct conn *conn, const char *why)
 {
     struct ct_member *member = conn->member;
     conn->member = NULL;
+    probe(conn);
     if (member != NULL && !conn->control->closing) {
         ct_members_gone(conn->job->members, member, why, ct_clock_now(NULL));
         rearm(conn->control);
@@ -178,6 +201,13 @@ static void on_turns_closed(uv_handle_t *handle)
     finish_if_last(control);
 }
 
+static void on_probes_closed(void *data)
+{
+    struct ct_control *control = data;
+    control->probes_open = false;
+    finish_if_last(control);
+}
+
 static void close_list(struct ct_list *list)
 {
     for (struct ct_list *at = list->next; at != list; at = at->next) {
@@ -200,6 +230,9 @@ void ct_control_close(struct ct_control *control, void (*cb)(void *data), void *
     close_list(&control->joined);
     uv_close((uv_handle_t *)&control->timer, on_timer_closed);
     uv_close((uv_handle_t *)&control->turns.idle, on_turns_closed);
+    if (control->probes != NULL) {
+        ct_probes_close(control->probes, on_probes_closed, control);
+    }
 }
 
 /* ---- refusing ------------------------------------------------------------------------------- */
@@ -270,6 +303,12 @@ static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
     }
     conn->channel.max_frame = CT_CONTROL_MAX_JOIN;
     msg->type = CT_MSG_ACCEPTED;
+    if (conn->control->failover.term != 0) {
+        msg->host.id = conn->control->failover.self.id;
+        msg->term = conn->control->failover.term;
+        (void)snprintf(msg->join.host, sizeof(msg->join.host), "%.*s", NAME_MAX_BYTES,
+                       options->station->name);
+    }
     ct_addr_host((const struct sockaddr *)&conn->peer, msg->text, sizeof(msg->text));
     ct_channel_send(&conn->channel, msg);
 }
@@ -298,6 +337,7 @@ static void drop(void *data, struct ct_member *member)
     (void)data;
     struct conn *conn = ct_member_conn(member);
     conn->member = NULL;
+    probe(conn);
     if (!conn->channel.closing) {
         end_soon(conn);
     }
@@ -327,10 +367,10 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
         if (!conn->trusted) {
             ct_addr_host((const struct sockaddr *)&conn->peer, address, sizeof(address));
         }
-        if (is_from_elsewhere(conn)) {
+        if (!conn->trusted) {
             char own[CT_HOST_MAX];
             ct_addr_host((const struct sockaddr *)&conn->local, own, sizeof(own));
-            ct_members_reached(job->members, own);
+            ct_members_reached(job->members, own, is_from_elsewhere(conn));
         }
         size_t most = CT_CONTROL_MAX_OF_NODE(msg->join.workers);
         conn->channel.max_frame = most < CT_CONTROL_MAX_FRAME ? most : CT_CONTROL_MAX_FRAME;
@@ -341,11 +381,81 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
         rc = ct_members_join(job->members, &msg->join, address, conn, ct_clock_now(NULL),
                              &conn->member, &err);
     }
+    if (rc == 0 && conn->control->probes != NULL && !conn->trusted && conn->member != NULL) {
+        struct ct_voter voter = {.id = msg->join.voter.id, .port = msg->join.voter.port};
+        (void)snprintf(voter.address, sizeof(voter.address), "%.*s", CT_VOTER_ADDRESS_MAX - 1,
+                       address);
+        conn->voter = voter.id;
+        ct_probes_joined(conn->control->probes, &voter);
+    }
     if (rc != 0) {
-        refuse(conn, rc == CT_EINVAL ? 2 : 1, err.text);
+        int missed = job != NULL ? ct_members_missed_end(job->members, &msg->join.voter) : -1;
+        refuse(conn, missed >= 0 ? missed : rc == CT_EINVAL ? 2 : 1, err.text);
     } else if (conn->control->options.on_join != NULL) {
         conn->control->options.on_join(conn->control->options.join_data, &msg->join);
     }
+}
+
+/* ---- a station ------------------------------------------------------------------------------ */
+
+static bool is_idle_station(const struct ct_control *control)
+{
+    return control->options.station != NULL && control->failover.term == 0;
+}
+
+/* A connection may ask one question, so it costs a peer a proof each time. */
+static void on_ask_msg(struct conn *conn, const struct ct_msg *msg)
+{
+    const struct ct_control_station *station = conn->control->options.station;
+    struct ct_msg *vote = ct_calloc(1, sizeof(*vote));
+    if (vote != NULL) {
+        vote->type = CT_MSG_VOTE;
+        if (station->on_ask(station->data, &msg->ask, vote)) {
+            ct_channel_send(&conn->channel, vote);
+        }
+        ct_free(vote); /* it owns nothing */
+    }
+    end_soon(conn);
+}
+
+static void on_deposed(void *data)
+{
+    struct ct_control *control = data;
+    control->deposed = true;
+}
+
+static void on_dead(void *data, uint64_t id)
+{
+    struct ct_control *control = data;
+    if (!control->closing) {
+        ct_control_jobs_dead(&control->jobs, id, ct_clock_now(NULL));
+        rearm(control);
+    }
+}
+
+void ct_control_host(struct ct_control *control, const struct ct_members_failover *failover)
+{
+    CT_ASSERT(control->options.station != NULL);
+    control->failover = *failover;
+    control->jobs.options.failover = &control->failover;
+    if (failover->lost.id != 0 && !failover->lost_is_dead) {
+        ct_probes_lost(control->probes, &failover->lost);
+    }
+}
+
+void ct_control_unhost(struct ct_control *control)
+{
+    control->failover = (struct ct_members_failover){.term = 0};
+    for (struct ct_list *at = control->joined.next; at != &control->joined; at = at->next) {
+        struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
+        if (conn->job != NULL) {
+            conn->member = NULL;
+            conn->voter = 0;
+            ct_channel_close(&conn->channel);
+        }
+    }
+    ct_control_jobs_end(&control->jobs);
+    rearm(control);
 }
 
 /* ---- the channel ---------------------------------------------------------------------------- */
@@ -382,6 +492,12 @@ static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
         on_open_msg(conn, msg);
     } else if (conn->state == PROVING && msg->type == CT_MSG_ANSWER) {
         on_answer_msg(conn, msg);
+    } else if (conn->state == PROVEN && msg->type == CT_MSG_ASK && !conn->trusted &&
+               conn->control->options.station != NULL) {
+        on_ask_msg(conn, msg);
+    } else if (conn->state == PROVEN && msg->type == CT_MSG_JOIN &&
+               is_idle_station(conn->control)) {
+        end_soon(conn); /* without a word: the agent looks for the host elsewhere */
     } else if (conn->state == PROVEN && msg->type == CT_MSG_JOIN) {
         on_join_msg(conn, msg);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_GUEST) {
@@ -431,6 +547,10 @@ static void on_timer(uv_timer_t *timer)
         ct_channel_close(&conn->channel); /* it leaves the list when it is closed */
     }
     ct_control_jobs_tick(&control->jobs, now_ns);
+    if (control->deposed) {
+        control->deposed = false;
+        control->options.station->on_deposed(control->options.station->data);
+    }
     ct_queries_tick(&control->queries, now_ns);
     rearm(control);
 }
@@ -477,6 +597,11 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     if (control == NULL) {
         return ct_err_set(err, CT_ENOMEM, "no memory for the agents");
     }
+    if (options->station != NULL && ct_probes_open(loop, on_dead, control, &control->probes) != 0) {
+        ct_free(control);
+        return ct_err_set(err, CT_ENOMEM, "no memory for the agents");
+    }
+    control->probes_open = control->probes != NULL;
     control->options = *options;
     control->loop = loop;
     struct timespec unix_time = {0};
@@ -494,6 +619,8 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
         .send = send_to,
         .quiet_ns = quiet_ns,
         .drop = drop,
+        .deposed = options->station != NULL ? on_deposed : NULL,
+        .data = control,
     };
     ct_control_jobs_init(&control->jobs, &members, options->run_id);
     control->jobs.keep = options->keep_job;

@@ -17,6 +17,18 @@
 
 struct ct_control;
 
+/* An agent that other agents can ask who is the host, and that may become the host itself
+ * (docs/FAILOVER.md). */
+struct ct_control_station {
+    const char *name; /* of this machine */
+    /* Somebody who has the token asks. Fills in *vote, a zeroed VOTE. What it points to is borrowed
+     * until the next call. Returns false if this agent takes no part any more. */
+    bool (*on_ask)(void *data, const struct ct_vote_ask *ask, struct ct_msg *vote);
+    /* The host has lost its quorum. ct_control_unhost() may be called inside it. */
+    void (*on_deposed)(void *data);
+    void *data;
+};
+
 struct ct_control_options {
     const struct ct_token *token; /* borrowed; NULL = agents need none */
     /* Only this job; NULL = any (ctrdzvd). Borrowed. */
@@ -35,11 +47,23 @@ struct ct_control_options {
     /* Called when an agent has become a member. May be NULL. */
     void (*on_join)(void *data, const struct ct_msg_join *join);
     void *join_data;
+    /* The part of this process in the choice of a host; NULL = it has none. Borrowed until closed.
+     */
+    const struct ct_control_station *station;
 };
 
 /* Gives *out. CT_ENOMEM. */
 CT_MUST_CHECK int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
                                   struct ct_control **out, struct ct_err *err);
+
+/* Begins to host jobs that outlive this host. Before that, a control with a station takes no agent
+ * as a member. `failover` is copied; what it points to is borrowed until the first agent has
+ * joined.
+ */
+void ct_control_host(struct ct_control *control, const struct ct_members_failover *failover);
+
+/* Ends that: all members lose their connections. */
+void ct_control_unhost(struct ct_control *control);
 
 /* Takes a socket from which nothing has been read. If it is `trusted`, its other end is in this
  * process and begins with JOIN. */

@@ -429,6 +429,7 @@ static int open_agents(struct ct_server *server, uv_loop_t *loop,
         .data = server,
         .on_join = agents->on_join,
         .join_data = agents->data,
+        .station = agents->station,
     };
     int rc = ct_control_open(loop, &options, &server->control, err);
     if (rc != 0) {
@@ -450,6 +451,18 @@ void ct_server_take_agent(struct ct_server *server, int fd)
 {
     CT_ASSERT(server->control != NULL);
     ct_control_take(server->control, fd, true);
+}
+
+void ct_server_host(struct ct_server *server, const struct ct_members_failover *failover)
+{
+    ct_control_host(server->control, failover);
+}
+
+void ct_server_unhost(struct ct_server *server)
+{
+    if (server->control != NULL) {
+        ct_control_unhost(server->control);
+    }
 }
 
 bool ct_server_has_agents(const struct ct_server *server)

@@ -18,6 +18,8 @@
 #include <uv.h>
 
 struct ct_access;
+struct ct_control_station;
+struct ct_members_failover;
 struct ct_msg_join;
 struct ct_server;
 struct ct_token;
@@ -38,6 +40,9 @@ struct ct_server_agents {
     /* Called for each agent that has joined; may be NULL. */
     void (*on_join)(void *data, const struct ct_msg_join *join);
     void *data;
+    /* This process can host jobs that outlive their host (control_uv.h); NULL = it cannot. Then no
+     * agent may join before ct_server_host(). */
+    const struct ct_control_station *station;
 };
 
 struct ct_server_options {
@@ -78,6 +83,10 @@ void ct_server_reset(struct ct_server *server);
 /* Takes one end of a socket pair whose other end an agent in this process holds. The server must
  * have been opened with `agents`. */
 void ct_server_take_agent(struct ct_server *server, int fd);
+
+/* As ct_control_host() and ct_control_unhost(). */
+void ct_server_host(struct ct_server *server, const struct ct_members_failover *failover);
+void ct_server_unhost(struct ct_server *server);
 
 /* Is any agent still in its job here? */
 bool ct_server_has_agents(const struct ct_server *server);

@@ -125,6 +125,9 @@ void el_todo(struct sim_el *sim, int life, const struct ct_election_todo *todo)
         uint64_t term = l->election.host_term;
         sim->takeovers++;
         el_host_begin(sim, life, term, &l->election.record, l->election.fence_ns);
+        if (todo->lost_is_dead) {
+            el_host_dead(sim, life, todo->lost.id);
+        }
     }
     if (todo->join) {
         dial(sim, life, &todo->at);
@@ -365,9 +368,8 @@ void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_
         l->end_code = 121;
     }
     if (l->agent) {
-        if (term == CT_TERM_FIRST) { /* the first host is not elected */
-            l->election.state = CT_ELECTION_HOSTING;
-            l->election.host_term = l->election.seen = CT_TERM_FIRST;
+        if (term == CT_TERM_FIRST) {
+            ct_election_begin_hosting(&l->election);
         }
         int conn = sim->num_conns++;
         sim->conns[conn % CONNS] =

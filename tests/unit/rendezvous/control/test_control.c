@@ -133,15 +133,28 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     bool timed = type == CT_MSG_FAILED || type == CT_MSG_BEAT || type == CT_MSG_PLEDGE;
     assert_int_equal(b->clock_ms, timed ? 123456789 : 0);
     bool pledge = type == CT_MSG_PLEDGE, vote = type == CT_MSG_VOTE;
-    assert_true(b->term == (pledge ? a->term : 0) && b->record_version == (pledge ? 4 : 0));
+    bool accepted = type == CT_MSG_ACCEPTED;
+    assert_true(b->term == (pledge || accepted ? a->term : 0) &&
+                b->record_version == (pledge ? 4 : 0));
     assert_memory_equal(&b->ask, type == CT_MSG_ASK ? &a->ask : &none.ask, sizeof(b->ask));
     assert_memory_equal(&b->vote, vote ? &a->vote : &none.vote, sizeof(b->vote));
-    assert_memory_equal(&b->host, vote ? &a->host : &none.host, sizeof(b->host));
+    const struct ct_voter named = {.id = 73};
+    assert_memory_equal(&b->host,
+                        vote       ? &a->host
+                        : accepted ? &named
+                                   : &none.host,
+                        sizeof(b->host));
     assert_int_equal(b->record != NULL, vote || type == CT_MSG_RECORD);
     if (b->record != NULL) {
         assert_memory_equal(b->record, a->record, sizeof(*b->record));
     }
-    assert_memory_equal(&b->join, type == CT_MSG_JOIN ? &a->join : &none.join, sizeof(b->join));
+    struct ct_msg_join host_name = {.queries = false};
+    memcpy(host_name.host, a->join.host, sizeof(host_name.host));
+    assert_memory_equal(&b->join,
+                        type == CT_MSG_JOIN ? &a->join
+                        : accepted          ? &host_name
+                                            : &none.join,
+                        sizeof(b->join));
     struct ct_msg_world world = type == CT_MSG_WORLD ? a->world : none.world;
     if (type == CT_MSG_SERVING) {
         memcpy(world.ports, a->world.ports, sizeof(world.ports));

@@ -72,8 +72,9 @@ static void test_every_world_tells_how_others_reach_the_store(void **state)
     (void)state;
     begin(&s, 2, 2, 0, 1);
     join(&s, 1);
-    ct_members_reached(s.members, "10.0.0.77");
-    ct_members_reached(s.members, "10.1.0.77");
+    ct_members_reached(s.members, "127.0.0.1", false);
+    ct_members_reached(s.members, "10.0.0.77", true);
+    ct_members_reached(s.members, "10.1.0.77", true);
     join(&s, 2);
     assert_string_equal(s.nodes[1].last_world.store_addr, "10.0.0.77");
     say(&s, 1, CT_MSG_SERVING, 0);

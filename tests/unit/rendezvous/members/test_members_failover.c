@@ -8,6 +8,9 @@
 #include "common/exit_code.h"
 #include "tests/lib/fault.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 static const struct ct_members_failover first_host = {.self = {.id = 1}, .term = CT_TERM_FIRST};
 
 /* Generation 0 of nodes 1 to n runs; it was pledged. */
@@ -178,6 +181,98 @@ static void test_a_new_host_goes_on_where_the_old_one_was(void **state)
     end(&s);
 }
 
+/* Nobody waits for a host whose process is known to be dead, and its loss stands in the history,
+ * with what was there before. */
+static void test_a_dead_host_is_named_and_not_waited_for(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    struct ct_failure_history *history = calloc(1, sizeof(*history));
+    (void)state;
+    assert_non_null(history);
+    history->num_rounds = 1;
+    history->rounds[0] = (struct ct_history_round){.generation = 3, .nodes = 3};
+    const struct ct_members_failover elected = {.self = {.id = 1},
+                                                .term = UINT64_C(1) << 32 | 1,
+                                                .record = &record,
+                                                .fence_ns = 105 * S,
+                                                .lost = {.id = 9, .address = "10.0.0.9"},
+                                                .lost_is_dead = true,
+                                                .lost_name = "gpu-9",
+                                                .lost_why = "connection reset by peer",
+                                                .history = history,
+                                                .round = {.generation = 4, .nodes = 3}};
+    begin_failover(&s, 2, 2, 0, 1, &elected); /* no restart is left */
+    join(&s, 1);
+    join(&s, 2);
+    pledge(&s, 1);
+    pledge(&s, 2);
+    HEARS(&s, 1, "record record over=121");
+    assert_int_equal(s.nodes[1].last_round.generation, 4);
+    assert_non_null(strstr(s.nodes[1].last_round.why, "node 0 (gpu-9 at 10.0.0.9): "));
+    assert_string_equal(s.nodes[1].last_failure.host, "gpu-9");
+    assert_string_equal(s.nodes[1].last_failure.address, "10.0.0.9");
+    assert_int_equal(s.nodes[1].last_failure.generation, 4);
+    assert_int_equal(s.nodes[1].last_failure.node_rank, 0);
+    assert_string_equal(s.nodes[1].last_failure.what,
+                        "its ctrun is gone: connection reset by peer (it hosted the job's store)");
+    end(&s);
+    free(history);
+}
+
+/* Ranks stay with those that had them, although a spare has joined first. */
+static void test_survivors_keep_their_node_ranks(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    (void)state;
+    record.formed.list[0].id = 1; /* 1, 3 and 2 have the node ranks 0, 1 and 2 */
+    record.formed.list[1].id = 3;
+    const struct ct_members_failover elected = {
+        .self = {.id = 1}, .term = UINT64_C(1) << 32 | 1, .record = &record, .fence_ns = INT64_MIN};
+    begin_failover(&s, 3, 3, 1, 2, &elected);
+    join(&s, 4);
+    join(&s, 2);
+    join(&s, 1);
+    pledge(&s, 4);
+    pledge(&s, 2);
+    pledge(&s, 1);
+    say(&s, 1, CT_MSG_SERVING, 5);
+    assert_int_equal(s.nodes[1].last_world.node_rank, 0);
+    assert_int_equal(s.nodes[2].last_world.node_rank, 2);
+    assert_int_equal(s.nodes[4].last_world.node_rank, 1);
+    end(&s);
+}
+
+/* It has stopped everything and votes for nobody any more. */
+static void test_nobody_waits_for_a_node_that_took_its_leave(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 2, 2, 1, 1, &first_host);
+    run_pledged(&s, 2);
+    join(&s, 3);
+    forget(&s);
+    say(&s, 2, CT_MSG_LEAVE, 0);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "stop0,again record");
+    end(&s);
+}
+
+static void test_a_host_that_nobody_joins_gives_up(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    (void)state;
+    begin_elected(&s, &record, 2);
+    join(&s, 1);
+    pass(&s, 5 * S);
+    assert_int_equal(s.deposed, 0);
+    pass(&s, 2 * S);
+    assert_int_equal(s.deposed, 1);
+    end(&s);
+}
+
 static void test_the_budget_is_spent_once(void **state)
 {
     struct scene s;
@@ -317,6 +412,10 @@ int main(void)
         cmocka_unit_test(test_no_world_begins_while_a_silent_node_may_run_the_last_one),
         cmocka_unit_test(test_nothing_waits_for_the_dead),
         cmocka_unit_test(test_a_new_host_goes_on_where_the_old_one_was),
+        cmocka_unit_test(test_a_dead_host_is_named_and_not_waited_for),
+        cmocka_unit_test(test_survivors_keep_their_node_ranks),
+        cmocka_unit_test(test_nobody_waits_for_a_node_that_took_its_leave),
+        cmocka_unit_test(test_a_host_that_nobody_joins_gives_up),
         cmocka_unit_test(test_the_budget_is_spent_once),
         cmocka_unit_test(test_a_new_host_carries_on_a_plan_first),
         cmocka_unit_test(test_a_finished_job_stays_finished),

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: the host is lost, and the timer ticks the election. It asks; each voter on record
+ * gets a connection of its own (link_uv.h) with one question. An answer goes to the election, and
+ * what is to be done to the owner.
+ *
+ * Other paths: a voter that has not answered the last question gets the newest one instead. The
+ * former host is asked like the others. If its machine refuses the connection, its process is dead;
+ * this agent has been connected to the same port before, so no firewall is in the way.
+ *
+ * Failure modes: a voter that cannot be reached, has another token or answers nonsense is asked
+ * again with the next question. Nothing that it says is taken for the answer of another one.
+ *
+ * Who frees: a link frees itself. The elector is freed when its timer and all links are closed.
+ */
+#include "rendezvous/client/elector_uv.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/list.h"
+#include "rendezvous/client/link_uv.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How long a machine may take to answer. A new connection notices sooner than the kernel that a
+ * network which was cut is there again. */
+#define ANSWER_MS 1000
+
+struct asked {
+    struct ct_elector *elector;
+    struct ct_voter voter; /* id 0 = the place is free */
+    struct ct_link *link;  /* NULL = it has answered, or cannot be reached */
+    struct ct_vote_ask question;
+    bool sent;
+};
+
+struct ct_elector {
+    struct ct_elector_options options;
+    uv_loop_t *loop;
+    uv_timer_t timer;
+    struct ct_election election;
+    struct asked asked[CT_VOTERS_BOTH];
+    struct ct_msg *msg; /* that is sent next; on the heap because it is large */
+    size_t links;       /* not closed yet */
+    bool timer_open, closing;
+};
+
+static void rearm(struct ct_elector *elector);
+
+/* ---- closing -------------------------------------------------------------------------------- */
+
+static void finish_if_last(struct ct_elector *elector)
+{
+    if (elector->closing && !elector->timer_open && elector->links == 0) {
+        ct_free(elector->msg);
+        ct_free(elector);
+    }
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    struct ct_elector *elector = CT_CONTAINER_OF(handle, struct ct_elector, timer);
+    elector->timer_open = false;
+    finish_if_last(elector);
+}
+
+static void on_link_closed(void *data)
+{
+    struct ct_elector *elector = data;
+    elector->links--;
+    finish_if_last(elector);
+}
+
+static void hang_up(struct asked *asked)
+{
+    if (asked->link != NULL) {
+        ct_link_close(asked->link, 0, on_link_closed, asked->elector);
+        asked->link = NULL;
+    }
+}
+
+static void hang_up_all(struct ct_elector *elector)
+{
+    for (int i = 0; i < CT_VOTERS_BOTH; i++) {
+        hang_up(&elector->asked[i]);
+    }
+}
+
+void ct_elector_close(struct ct_elector *elector)
+{
+    if (elector == NULL || elector->closing) {
+        return;
+    }
+    elector->closing = true;
+    hang_up_all(elector);
+    uv_close((uv_handle_t *)&elector->timer, on_timer_closed);
+}
+
+/* ---- asking --------------------------------------------------------------------------------- */
+
+static void ask_all(struct ct_elector *elector, const struct ct_vote_ask *question);
+
+static void carry_out(struct ct_elector *elector, const struct ct_election_todo *todo)
+{
+    bool any = todo->host || todo->join || todo->stop_hosting || todo->give_up;
+    if (todo->ask) {
+        ask_all(elector, &todo->question);
+    }
+    if (any) {
+        elector->options.on_todo(elector->options.data, todo);
+    }
+    rearm(elector);
+}
+
+static void on_up(void *data, const char *address)
+{
+    struct asked *asked = data;
+    struct ct_msg *msg = asked->elector->msg;
+    (void)address;
+    memset(msg, 0, sizeof(*msg));
+    msg->type = CT_MSG_ASK;
+    msg->ask = asked->question;
+    ct_link_send(asked->link, msg);
+    asked->sent = true;
+}
+
+static void on_message(void *data, struct ct_msg *msg)
+{
+    struct asked *asked = data;
+    struct ct_elector *elector = asked->elector;
+    struct ct_election_todo todo;
+    hang_up(asked);
+    if (msg->type != CT_MSG_VOTE || msg->vote.id != asked->voter.id) {
+        return;
+    }
+    struct ct_vote_answer answer = msg->vote;
+    const struct ct_voter *known = ct_job_record_find(&elector->election.record, msg->host.id);
+    if (msg->host.id == asked->voter.id) {
+        msg->host = asked->voter; /* it need not know by which address others reach it */
+    } else if (known != NULL) {
+        msg->host = *known;
+    }
+    answer.record = msg->record;
+    answer.host = msg->host.id != 0 ? &msg->host : NULL;
+    ct_election_answered(&elector->election, &answer, ct_clock_now(NULL), &todo);
+    carry_out(elector, &todo);
+}
+
+static void on_lost(void *data, const struct ct_err *why)
+{
+    struct asked *asked = data;
+    struct ct_elector *elector = asked->elector;
+    ct_log(elector->options.log, CT_LOG_DEBUG, "agent at %s:%d: %s", asked->voter.address,
+           asked->voter.port, why->text);
+    hang_up(asked);
+    if (why->sys == ECONNREFUSED && asked->voter.id == elector->election.host.id) {
+        ct_election_dead(&elector->election, asked->voter.id, ct_clock_now(NULL));
+        rearm(elector);
+    }
+}
+
+static void ask_one(struct asked *asked)
+{
+    const struct ct_elector_options *own = &asked->elector->options;
+    const struct ct_link_options options = {
+        .host = asked->voter.address,
+        .port = asked->voter.port,
+        .token = own->token,
+        .connect_ms = ANSWER_MS,
+        .once = true,
+        .log = own->log,
+        .on_up = on_up,
+        .on_message = on_message,
+        .on_lost = on_lost,
+        .data = asked,
+    };
+    struct ct_err err = {0};
+    asked->sent = false;
+    if (ct_link_open(asked->elector->loop, &options, &asked->link, &err) == 0) {
+        asked->elector->links++;
+    }
+}
+
+static struct asked *place_of(struct ct_elector *elector, const struct ct_voter *voter)
+{
+    struct asked *free_place = NULL;
+    for (int i = 0; i < CT_VOTERS_BOTH; i++) {
+        struct asked *asked = &elector->asked[i];
+        if (asked->voter.id == voter->id) {
+            return asked;
+        }
+        bool on_record =
+            asked->voter.id != 0 && ct_job_record_find(&elector->election.record, asked->voter.id);
+        if (free_place == NULL && !on_record) {
+            free_place = asked;
+        }
+    }
+    CT_ASSERT(free_place != NULL); /* there are as many places as voters, and it has none */
+    hang_up(free_place);
+    *free_place = (struct asked){.elector = elector, .voter = *voter};
+    return free_place;
+}
+
+static void ask_world(struct ct_elector *elector, const struct ct_world_voters *world,
+                      const struct ct_vote_ask *question)
+{
+    for (int i = 0; i < world->count; i++) {
+        if (world->list[i].id == elector->election.self.id) {
+            continue;
+        }
+        struct asked *asked = place_of(elector, &world->list[i]);
+        asked->question = *question;
+        if (asked->link != NULL && asked->sent) {
+            hang_up(asked);
+        }
+        if (asked->link == NULL) {
+            ask_one(asked);
+        }
+    }
+}
+
+static void ask_all(struct ct_elector *elector, const struct ct_vote_ask *question)
+{
+    const struct ct_job_record *record = &elector->election.record;
+    ask_world(elector, &record->formed, question);
+    ask_world(elector, &record->planned, question);
+}
+
+/* ---- time ----------------------------------------------------------------------------------- */
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct ct_elector *elector = CT_CONTAINER_OF(timer, struct ct_elector, timer);
+    struct ct_election_todo todo;
+    ct_election_tick(&elector->election, ct_clock_now(NULL), &todo);
+    carry_out(elector, &todo);
+}
+
+static void rearm(struct ct_elector *elector)
+{
+    if (elector->closing) {
+        return;
+    }
+    int64_t next_ns = ct_election_next(&elector->election);
+    if (next_ns == INT64_MAX) {
+        (void)uv_timer_stop(&elector->timer);
+        return;
+    }
+    int64_t wait_ms = (next_ns - ct_clock_now(NULL) + CT_NS_PER_MS - 1) / CT_NS_PER_MS;
+    uv_update_time(elector->loop);
+    (void)uv_timer_start(&elector->timer, on_timer, wait_ms > 0 ? (uint64_t)wait_ms : 0, 0);
+}
+
+/* ---- what the owner tells ------------------------------------------------------------------- */
+
+void ct_elector_begin_hosting(struct ct_elector *elector)
+{
+    ct_election_begin_hosting(&elector->election);
+}
+
+bool ct_elector_followed(struct ct_elector *elector, const struct ct_voter *host, uint64_t term)
+{
+    bool may = ct_election_followed(&elector->election, host, term, ct_clock_now(NULL));
+    if (may) {
+        hang_up_all(elector);
+    }
+    rearm(elector);
+    return may;
+}
+
+void ct_elector_leased(struct ct_elector *elector, int64_t sent_ns, int64_t lease_ms)
+{
+    ct_election_leased(&elector->election, sent_ns, lease_ms);
+}
+
+bool ct_elector_recorded(struct ct_elector *elector, const struct ct_job_record *record)
+{
+    return ct_election_recorded(&elector->election, record);
+}
+
+void ct_elector_lost(struct ct_elector *elector)
+{
+    ct_election_lost(&elector->election, ct_clock_now(NULL));
+    rearm(elector);
+}
+
+void ct_elector_deposed(struct ct_elector *elector)
+{
+    ct_election_deposed(&elector->election, ct_clock_now(NULL));
+    rearm(elector);
+}
+
+void ct_elector_asked(struct ct_elector *elector, const struct ct_vote_ask *ask,
+                      struct ct_msg *vote)
+{
+    ct_election_asked(&elector->election, ask, ct_clock_now(NULL), &vote->vote);
+    vote->record = (struct ct_job_record *)vote->vote.record; /* only to be encoded */
+    if (vote->vote.host != NULL) {
+        vote->host = *vote->vote.host;
+    }
+    vote->vote.record = NULL;
+    vote->vote.host = NULL;
+    rearm(elector);
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+const struct ct_election *ct_elector_state(const struct ct_elector *elector)
+{
+    return &elector->election;
+}
+
+void ct_elector_set_self(struct ct_elector *elector, const char *address, uint16_t port)
+{
+    struct ct_voter *self = &elector->election.self;
+    if (address[0] != '\0') {
+        (void)snprintf(self->address, sizeof(self->address), "%.*s", CT_VOTER_ADDRESS_MAX - 1,
+                       address);
+    }
+    self->port = port;
+    if (elector->election.host.id == self->id) {
+        elector->election.host = *self;
+    }
+}
+
+int ct_elector_open(uv_loop_t *loop, const struct ct_elector_options *options,
+                    struct ct_elector **out)
+{
+    struct ct_elector *elector = ct_calloc(1, sizeof(*elector));
+    struct ct_msg *msg = ct_calloc(1, sizeof(*msg));
+    if (elector == NULL || msg == NULL) {
+        ct_free(elector);
+        ct_free(msg);
+        return CT_ENOMEM;
+    }
+    /* Until its address is known. Who asks this agent knows one by which it can be reached. */
+    const struct ct_voter self = {.id = options->id, .address = "127.0.0.1", .port = 1};
+    elector->options = *options;
+    elector->loop = loop;
+    elector->msg = msg;
+    ct_election_init(&elector->election, &self, options->lease_ms, options->give_up_ms);
+    CT_ASSERT(uv_timer_init(loop, &elector->timer) == 0); /* cannot fail */
+    elector->timer_open = true;
+    *out = elector;
+    return 0;
+}

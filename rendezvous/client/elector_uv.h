@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One agent's part in the choice of a new host, on a loop: the election
+ * (rendezvous/election/election.h) with its timer and its questions to other agents. The owner has
+ * the link to the host and, if it is elected, the membership.
+ */
+#ifndef CT_RENDEZVOUS_CLIENT_ELECTOR_UV_H
+#define CT_RENDEZVOUS_CLIENT_ELECTOR_UV_H
+
+#include "common/err.h"
+#include "common/log.h"
+#include "rendezvous/control/control.h"
+#include "rendezvous/election/election.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct ct_elector;
+
+struct ct_elector_options {
+    const struct ct_token *token; /* borrowed until closed */
+    const struct ct_log *log;     /* borrowed, may be NULL */
+    uint64_t id;                  /* of this agent: random, 1 to 2^53 - 1 */
+    int64_t lease_ms;             /* the longest lease of a host */
+    int64_t give_up_ms;           /* how long a host is sought */
+    /* What is to be done, after a call of the functions below or a message of another agent; never
+     * inside such a call. `host` comes after `stop_hosting`. */
+    void (*on_todo)(void *data, const struct ct_election_todo *todo);
+    void *data;
+};
+
+/* Gives *out. CT_ENOMEM. */
+CT_MUST_CHECK int ct_elector_open(uv_loop_t *loop, const struct ct_elector_options *options,
+                                  struct ct_elector **out);
+
+const struct ct_election *ct_elector_state(const struct ct_elector *elector);
+
+/* Where other agents reach this one, for the answers; "" = the address is not known. */
+void ct_elector_set_self(struct ct_elector *elector, const char *address, uint16_t port);
+
+/* The functions of election.h of the same names, at the present time. */
+void ct_elector_begin_hosting(struct ct_elector *elector);
+bool ct_elector_followed(struct ct_elector *elector, const struct ct_voter *host, uint64_t term);
+void ct_elector_leased(struct ct_elector *elector, int64_t sent_ns, int64_t lease_ms);
+bool ct_elector_recorded(struct ct_elector *elector, const struct ct_job_record *record);
+void ct_elector_lost(struct ct_elector *elector);
+void ct_elector_deposed(struct ct_elector *elector);
+
+/* Fills in a zeroed VOTE. It borrows from the elector. */
+void ct_elector_asked(struct ct_elector *elector, const struct ct_vote_ask *ask,
+                      struct ct_msg *vote);
+
+/* Asks and answers nothing any more, and frees it later. NULL is allowed. */
+void ct_elector_close(struct ct_elector *elector);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A restart is taken from the budget of the job and from that of its window of time. A generation
+ * without a new step counts towards --max-no-progress.
+ */
+#include "rendezvous/members/members_budget.h"
+
+#include "common/exit_code.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+bool members_budget_take(struct ct_members *m, int64_t now_ns)
+{
+    char window[CT_RESTARTS_WINDOW_TEXT];
+    if (m->charged || m->restarts >= m->job.max_restarts) {
+        return m->charged;
+    }
+    if (!ct_restarts_allowed(&m->counts, &m->job.limits, now_ns / CT_NS_PER_MS)) {
+        (void)snprintf(m->no_restart, sizeof(m->no_restart),
+                       "no restart is left in this window of time (--restart-budget %s)",
+                       ct_restart_limits_window(&m->job.limits, window));
+        return false;
+    }
+    ct_restarts_take(&m->counts, now_ns / CT_NS_PER_MS);
+    m->restarts++;
+    m->charged = true;
+    return true;
+}
+
+/* Adds what the last beats say to the steps of a failure. A beat does not say where its worker
+ * began, so it counts only if it is beyond all steps so far. */
+static struct ct_steps steps_of_world(const struct ct_members *m, const struct ct_failure *failure)
+{
+    struct ct_steps steps = failure->steps;
+    int64_t high = m->counts.stepped ? m->counts.high : 0;
+    EACH_MEMBER(m, pos)
+    {
+        const struct ct_member *member = MEMBER_OF(pos, link);
+        for (int i = 0; member->in_world && i < member->num_rows; i++) {
+            const struct ct_worker_row *row = &member->rows[i];
+            if (row->generation != m->generation || row->phase == CT_ROW_UNTOLD ||
+                row->step <= high) {
+                continue;
+            }
+            if (!steps.any) {
+                steps = (struct ct_steps){true, row->step, row->step};
+            }
+            steps.last = row->step > steps.last ? row->step : steps.last;
+        }
+    }
+    return steps;
+}
+
+bool members_budget_is_stuck(struct ct_members *m, const struct ct_failure *failure)
+{
+    int max = m->job.limits.max_no_progress;
+    if (max > 0 && !m->judged) {
+        const struct ct_steps steps = steps_of_world(m, failure);
+        m->judged = true;
+        (void)ct_restarts_judge(&m->counts, &steps);
+    }
+    if (max == 0 || m->counts.no_progress < max) {
+        return false;
+    }
+    (void)snprintf(m->no_restart, sizeof(m->no_restart),
+                   "%d generations in a row came no further than step %" PRId64
+                   " (--max-no-progress %d)",
+                   m->counts.no_progress, m->counts.high, max);
+    m->no_restart_code = CT_EXIT_NO_REQUEUE;
+    return true;
+}

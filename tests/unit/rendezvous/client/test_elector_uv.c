@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Agents that choose a host over real sockets, on one loop: each has a station and an elector. What
+ * they decide is the matter of election.c; here the questions must reach their voters, and nobody
+ * else may answer for them.
+ */
+#include "tests/lib/ct_test.h"
+#include "tests/lib/loop.h"
+
+#include "rendezvous/admission/access.h"
+#include "rendezvous/client/elector_uv.h"
+#include "rendezvous/client/link_uv.h"
+#include "rendezvous/server/control_uv.h"
+#include "rendezvous/server/server_uv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AGENTS 3
+
+static const struct ct_token good = {.len = 16, .text = "0123456789abcdef"};
+static const struct ct_token bad = {.len = 16, .text = "0123456789abcdeX"};
+static const struct ct_access nobody;
+
+struct fixture;
+
+struct agent {
+    struct fixture *f;
+    struct ct_control_station station;
+    struct ct_server_agents agents;
+    struct ct_server *server;
+    struct ct_elector *elector;
+    bool server_closed;
+    bool hosts, lost_is_dead, joins, gave_up;
+    struct ct_voter at;
+};
+
+struct fixture {
+    uv_loop_t loop;
+    struct agent agents[AGENTS];
+    struct ct_job_record record;
+    bool decided; /* somebody hosts, or has given up */
+    bool found;   /* somebody has found a host */
+};
+
+static bool on_ask(void *data, const struct ct_vote_ask *ask, struct ct_msg *vote)
+{
+    struct agent *agent = data;
+    if (agent->elector == NULL) {
+        return false;
+    }
+    ct_elector_asked(agent->elector, ask, vote);
+    return true;
+}
+
+static void on_deposed(void *data)
+{
+    (void)data;
+}
+
+static void on_todo(void *data, const struct ct_election_todo *todo)
+{
+    struct agent *agent = data;
+    agent->hosts = agent->hosts || todo->host;
+    agent->lost_is_dead = agent->lost_is_dead || todo->lost_is_dead;
+    agent->gave_up = agent->gave_up || todo->give_up;
+    agent->f->decided = agent->f->decided || todo->host || todo->give_up;
+    if (todo->join) {
+        agent->joins = agent->f->found = true;
+        agent->at = todo->at;
+    }
+}
+
+static void open_agent(struct fixture *f, int i, const struct ct_token *token)
+{
+    struct agent *agent = &f->agents[i];
+    struct ct_err err = {0};
+    agent->f = f;
+    agent->station = (struct ct_control_station){
+        .name = "gpu-1", .on_ask = on_ask, .on_deposed = on_deposed, .data = agent};
+    agent->agents =
+        (struct ct_server_agents){.token = token, .run_id = "job", .station = &agent->station};
+    const struct ct_server_options options = {.agents = &agent->agents, .access = &nobody};
+    assert_int_equal(ct_server_open(&f->loop, &options, &agent->server, &err), 0);
+    const struct ct_elector_options elector = {.token = token,
+                                               .id = (uint64_t)i + 1,
+                                               .lease_ms = 3000,
+                                               .give_up_ms = 60000,
+                                               .on_todo = on_todo,
+                                               .data = agent};
+    assert_int_equal(ct_elector_open(&f->loop, &elector, &agent->elector), 0);
+    ct_elector_set_self(agent->elector, "127.0.0.1", ct_server_port(agent->server));
+    struct ct_voter *voter = &f->record.formed.list[f->record.formed.count++];
+    *voter = (struct ct_voter){.id = (uint64_t)i + 1, .port = ct_server_port(agent->server)};
+    (void)snprintf(voter->address, sizeof(voter->address), "127.0.0.1");
+}
+
+static void note(void *data)
+{
+    *(bool *)data = true;
+}
+
+static void kill_agent(struct fixture *f, int i)
+{
+    struct agent *agent = &f->agents[i];
+    ct_elector_close(agent->elector);
+    agent->elector = NULL;
+    if (agent->server != NULL) {
+        ct_server_close(agent->server, note, &agent->server_closed);
+        agent->server = NULL;
+        ct_loop_run_until(&f->loop, &agent->server_closed);
+    }
+}
+
+/* The first agent hosts, and the others follow it and have its record. */
+static void begin(struct fixture *f, const struct ct_token *third)
+{
+    ct_loop_begin(&f->loop);
+    ct_job_record_init(&f->record);
+    f->record.term = CT_TERM_FIRST;
+    f->record.version = 3;
+    f->record.formed.generation = 0;
+    for (int i = 0; i < AGENTS; i++) {
+        open_agent(f, i, i < 2 ? &good : third);
+    }
+    ct_elector_begin_hosting(f->agents[0].elector);
+    for (int i = 1; i < AGENTS; i++) {
+        assert_true(
+            ct_elector_followed(f->agents[i].elector, &f->record.formed.list[0], CT_TERM_FIRST));
+        assert_true(ct_elector_recorded(f->agents[i].elector, &f->record));
+    }
+}
+
+static void end(struct fixture *f)
+{
+    for (int i = 0; i < AGENTS; i++) {
+        kill_agent(f, i);
+    }
+    ct_loop_end(&f->loop);
+    free(f);
+}
+
+static struct fixture *new_fixture(void)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    assert_non_null(f);
+    return f;
+}
+
+static void test_two_of_three_choose_one(void **state)
+{
+    struct fixture *f = new_fixture();
+    (void)state;
+    begin(f, &good);
+    kill_agent(f, 0);
+    ct_elector_lost(f->agents[1].elector);
+    ct_elector_lost(f->agents[2].elector);
+    ct_loop_run_until(&f->loop, &f->decided);
+    int host = f->agents[1].hosts ? 1 : 2, other = 3 - host;
+    assert_true(f->agents[host].hosts && !f->agents[other].hosts);
+    ct_loop_run_until(&f->loop, &f->found);
+    assert_true(f->agents[other].joins && !f->agents[host].joins);
+    assert_int_equal(f->agents[other].at.id, host + 1);
+    assert_int_equal(f->agents[other].at.port, ct_server_port(f->agents[host].server));
+    end(f);
+}
+
+/* An agent that lost its line alone is told who hosts, and gets no vote. */
+static void test_who_is_cut_off_alone_is_sent_back(void **state)
+{
+    struct fixture *f = new_fixture();
+    (void)state;
+    begin(f, &good);
+    ct_elector_lost(f->agents[1].elector);
+    ct_loop_run_until(&f->loop, &f->found);
+    assert_true(f->agents[1].joins && !f->agents[1].hosts);
+    assert_int_equal(f->agents[1].at.id, 1);
+    end(f);
+}
+
+/* Two nodes: half is enough after a proven death, and the lease still ran. */
+static void test_half_is_enough_after_a_death(void **state)
+{
+    struct fixture *f = new_fixture();
+    (void)state;
+    begin(f, &good);
+    f->record.formed.count = 2;
+    f->record.version++;
+    assert_true(ct_elector_recorded(f->agents[1].elector, &f->record));
+    ct_elector_leased(f->agents[1].elector, (int64_t)uv_hrtime(), 3000);
+    kill_agent(f, 0);
+    ct_elector_lost(f->agents[1].elector);
+    ct_loop_run_until(&f->loop, &f->decided);
+    assert_true(f->agents[1].hosts && f->agents[1].lost_is_dead);
+    end(f);
+}
+
+/* One with another token has no vote: neither candidate nor voter. */
+static void test_another_token_gets_no_vote(void **state)
+{
+    struct fixture *f = new_fixture();
+    (void)state;
+    begin(f, &bad);
+    kill_agent(f, 0);
+    ct_elector_lost(f->agents[1].elector);
+    ct_elector_lost(f->agents[2].elector);
+    uint64_t until = uv_hrtime() + 500000000;
+    while (uv_hrtime() < until) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_false(f->decided || f->found);
+    assert_true(ct_elector_state(f->agents[1].elector)->state == CT_ELECTION_LOOKING);
+    end(f);
+}
+
+/* ---- the station ---------------------------------------------------------------------------- */
+
+struct visitor {
+    struct ct_link *link;
+    struct ct_msg *msg; /* what it says when it is up */
+    bool up, told, lost;
+    enum ct_msg_type heard;
+};
+
+static void on_up(void *data, const char *address)
+{
+    struct visitor *visitor = data;
+    (void)address;
+    visitor->up = true;
+    ct_link_send(visitor->link, visitor->msg);
+}
+
+static void on_message(void *data, struct ct_msg *msg)
+{
+    struct visitor *visitor = data;
+    visitor->told = true;
+    visitor->heard = msg->type;
+}
+
+static void on_lost(void *data, const struct ct_err *why)
+{
+    struct visitor *visitor = data;
+    (void)why;
+    visitor->lost = true;
+}
+
+static void visit(struct fixture *f, struct visitor *visitor, int i, enum ct_msg_type type)
+{
+    struct ct_err err = {0};
+    visitor->msg = calloc(1, sizeof(*visitor->msg));
+    assert_non_null(visitor->msg);
+    visitor->msg->type = type;
+    visitor->msg->ask = (struct ct_vote_ask){.id = 9, .term = 0};
+    visitor->msg->join = (struct ct_msg_join){.run_id = "job",
+                                              .host = "gpu-2",
+                                              .node_rank = -1,
+                                              .workers = 1,
+                                              .min_nodes = 2,
+                                              .max_nodes = 2,
+                                              .join_ms = 60000,
+                                              .heartbeat_ms = 3000,
+                                              .voter = {.id = 2, .port = 7}};
+    const struct ct_link_options options = {.host = "127.0.0.1",
+                                            .port = ct_server_port(f->agents[i].server),
+                                            .token = &good,
+                                            .connect_ms = 10000,
+                                            .once = true,
+                                            .on_up = on_up,
+                                            .on_message = on_message,
+                                            .on_lost = on_lost,
+                                            .data = visitor};
+    assert_int_equal(ct_link_open(&f->loop, &options, &visitor->link, &err), 0);
+}
+
+static void leave(struct fixture *f, struct visitor *visitor)
+{
+    bool closed = false;
+    ct_link_close(visitor->link, 0, note, &closed);
+    ct_loop_run_until(&f->loop, &closed);
+    free(visitor->msg);
+}
+
+static void test_a_station_answers_one_question_and_takes_no_member(void **state)
+{
+    struct fixture *f = new_fixture();
+    struct visitor asks = {.told = false}, joins = {.told = false};
+    (void)state;
+    begin(f, &good);
+    visit(f, &asks, 1, CT_MSG_ASK);
+    ct_loop_run_until(&f->loop, &asks.lost);
+    assert_true(asks.told && asks.heard == CT_MSG_VOTE);
+    visit(f, &joins, 1, CT_MSG_JOIN);
+    ct_loop_run_until(&f->loop, &joins.lost);
+    assert_true(joins.up && !joins.told);
+    assert_int_equal(ct_link_host(joins.link)->voter.id, 0);
+    leave(f, &asks);
+    leave(f, &joins);
+    end(f);
+}
+
+static void test_a_station_hosts_and_stops_hosting(void **state)
+{
+    struct fixture *f = new_fixture();
+    struct visitor joins = {.told = false};
+    struct ct_server *server;
+    (void)state;
+    begin(f, &good);
+    server = f->agents[1].server;
+    const struct ct_members_failover hosting = {.self = {.id = 2}, .term = UINT64_C(5) << 32 | 2};
+    ct_server_host(server, &hosting);
+    visit(f, &joins, 1, CT_MSG_JOIN);
+    ct_loop_run_until(&f->loop, &joins.up);
+    assert_int_equal(ct_link_host(joins.link)->voter.id, 2);
+    assert_true(ct_link_host(joins.link)->term == hosting.term);
+    assert_string_equal(ct_link_host(joins.link)->name, "gpu-1");
+    while (!ct_server_has_agents(server)) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_false(joins.lost);
+    ct_server_unhost(server);
+    ct_loop_run_until(&f->loop, &joins.lost);
+    assert_false(ct_server_has_agents(server));
+    leave(f, &joins);
+    end(f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_two_of_three_choose_one),
+        cmocka_unit_test(test_who_is_cut_off_alone_is_sent_back),
+        cmocka_unit_test(test_half_is_enough_after_a_death),
+        cmocka_unit_test(test_another_token_gets_no_vote),
+        cmocka_unit_test(test_a_station_answers_one_question_and_takes_no_member),
+        cmocka_unit_test(test_a_station_hosts_and_stops_hosting),
+    };
+    return cmocka_run_group_tests_name("elector_uv", tests, NULL, NULL);
+}

@@ -109,6 +109,8 @@ static void conclude(const struct step *step)
         finish(step, agent->over ? "over" : agent->lost ? "link lost" : "in a hurry");
     } else {
         move(step, CT_AGENT_JOINING, "stopped");
+        step->update->say |= agent->up ? CT_AGENT_SAY_JOIN : 0;
+        agent->up = false;
     }
 }
 
@@ -195,7 +197,7 @@ static void on_stopped(const struct step *step, const struct ct_agent_event *eve
     }
     CT_ASSERT(agent->sm.state == CT_AGENT_STOPPING && !agent->all_stopped);
     agent->all_stopped = true;
-    if (!agent->over && !agent->lost) {
+    if (!agent->over && !agent->lost && !agent->up) { /* a new host knows nothing of this stop */
         bool finished = agent->signo != 0 && agent->orderly && !agent->finished &&
                         agent->spawned == agent->workers;
         step->update->say |= CT_AGENT_SAY_STOPPED | (finished ? CT_AGENT_SAY_FINISHED : 0);
@@ -277,6 +279,34 @@ static void on_over(const struct step *step, const struct ct_agent_event *event)
         conclude(step);
     } else if (agent->sm.state != CT_AGENT_DISMISSING && agent->sm.state != CT_AGENT_DONE) {
         finish(step, "over");
+    }
+}
+
+/* The workers are stopped as if the membership had said so. */
+static void on_adrift(const struct step *step)
+{
+    struct ct_agent *agent = step->agent;
+    agent->up = false;
+    if (has_workers(agent)) {
+        step->update->headline = true;
+        stop_all(step, SIGTERM, "host lost");
+    } else if (agent->sm.state == CT_AGENT_STOPPING && !agent->all_stopped) {
+        step->update->stop_signal = SIGTERM; /* it may have to be quicker now */
+    }
+    if (agent->sm.state == CT_AGENT_STOPPING) {
+        agent->decided = true;
+        agent->will_restart = true;
+        conclude(step);
+    }
+}
+
+static void on_up(const struct step *step)
+{
+    struct ct_agent *agent = step->agent;
+    if (agent->sm.state == CT_AGENT_JOINING) {
+        step->update->say |= CT_AGENT_SAY_JOIN;
+    } else if (agent->sm.state == CT_AGENT_STOPPING) {
+        agent->up = true;
     }
 }
 
@@ -373,9 +403,10 @@ void ct_agent_step(struct ct_agent *agent, const struct ct_agent_event *event, i
         }
         break;
     case CT_AGENT_EV_UP:
-        if (agent->sm.state == CT_AGENT_JOINING) {
-            update->say |= CT_AGENT_SAY_JOIN;
-        }
+        on_up(&step);
+        break;
+    case CT_AGENT_EV_ADRIFT:
+        on_adrift(&step);
         break;
     case CT_AGENT_EV_WORLD:
         on_world(&step, event);

@@ -55,6 +55,8 @@ enum ct_agent_event_type {
     CT_AGENT_EV_STOP,    /* `generation` is over; `will_restart` */
     CT_AGENT_EV_OVER,    /* the job is over, with `exit_code` */
     CT_AGENT_EV_PREEMPT, /* some node has received `signo`, which asks the job to end */
+    CT_AGENT_EV_ADRIFT,  /* the link is lost, but another host of the job is looked for; UP or LOST
+                            follows */
     CT_AGENT_EV_LOST,    /* the link is lost, or this node was refused; `exit_code` counts if no
                             failure or signal gives another one */
     /* from this machine */
@@ -129,6 +131,7 @@ struct ct_agent {
     bool will_restart; /* another generation follows, as far as is known */
     bool orderly;      /* since `signo`, every worker here has ended with 0 */
     bool finished;     /* every worker had ended with 0 before any stop */
+    bool up;           /* STOPPING: a new link is there, on which JOIN is to be said */
     bool impatient;    /* a second Ctrl-C came: ctrun waits for nobody any more */
     bool over, lost;   /* the job is over; the link is lost */
     int last_code;     /* the exit code that came with `over` or `lost` */

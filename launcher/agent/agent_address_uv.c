@@ -29,8 +29,8 @@ static bool came_by_loopback(const struct ct_agent_store *store, const struct ct
 void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told)
 {
     run->worker_env.master_addr = ct_store_address_master(
-        &run->job->resolved->store_address, told,
-        came_by_loopback(&run->store, run->membership.link), run->address.store);
+        &run->store.address, told, came_by_loopback(&run->store, run->membership.link),
+        run->address.store);
 }
 
 /* ---- the interface -------------------------------------------------------------------------- */

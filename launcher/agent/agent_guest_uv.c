@@ -75,7 +75,7 @@ void ct_agent_guest_close(struct ct_agent_guest *guest)
 
 bool ct_agent_guest_open(struct ct_agent_run *run, struct ct_agent_event world)
 {
-    const struct ct_store_address *address = &run->job->resolved->store_address;
+    const struct ct_store_address *address = &run->store.address;
     ct_agent_guest_close(&run->guest);
     if (run->job->token == NULL || world.serve ||
         (run->worker_env.master_port == address->port &&

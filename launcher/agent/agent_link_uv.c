@@ -20,6 +20,8 @@
 
 /* How long the last messages may take to be sent. */
 #define FLUSH_MS 2000
+/* How long a new host may take to answer. Then the agents are asked again. */
+#define REJOIN_MS 1000
 
 /* ---- from the membership -------------------------------------------------------------------- */
 
@@ -50,6 +52,17 @@ static void take_ports(struct ct_agent_run *run, const char *text)
     }
 }
 
+/* Other workers than this node's have no store here now. In a job that outlives its host, the port
+ * stays. */
+static void leave_own_store(struct ct_agent_run *run)
+{
+    if (run->failover.elector == NULL) {
+        ct_agent_store_close_own(&run->store);
+    } else if (run->store.own != NULL) {
+        ct_server_reset(run->store.own);
+    }
+}
+
 static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
 {
     const struct ct_msg_world *world = &msg->world;
@@ -67,8 +80,9 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
         ct_agent_address_choose_master(run, run->address.master);
         env->master_port = world->master_port;
         take_ports(run, world->ports);
-        ct_agent_store_close_own(&run->store);
+        leave_own_store(run);
     }
+    ct_agent_failover_world(run);
     ct_job_story_world(&run->report.story, world, msg->generation, ct_clock_now(NULL));
     ct_trace_world(&run->trace.data, msg->generation, world->restarts, world->node_count,
                    world->world_size, ct_clock_now(NULL));
@@ -140,6 +154,8 @@ static void on_message(void *data, struct ct_msg *msg)
         say_for_all(run, msg->text);
     } else if (msg->type == CT_MSG_BEAT) {
         ct_hang_monitor_take_job_verdict(&run->monitors.hang, &msg->still, msg->text);
+    } else if (msg->type == CT_MSG_RECORD) {
+        ct_agent_failover_record(run, msg);
     } else if (msg->type == CT_MSG_QUERY) {
         ct_agent_query(run, &msg->query, msg->generation);
     } else if (msg->type == CT_MSG_SPARE) {
@@ -155,17 +171,25 @@ static void on_up(void *data, const char *address)
 {
     struct ct_agent_run *run = data;
     (void)snprintf(run->address.seen, sizeof(run->address.seen), "%s", address);
-    ct_job_story_connected(&run->report.story, ct_clock_now(NULL));
-    ct_trace_job_end(&run->trace.data, CT_TRACE_CONNECT, NULL, ct_clock_now(NULL));
-    ct_trace_job_begin(&run->trace.data, CT_TRACE_RENDEZVOUS, ct_clock_now(NULL));
+    if (!ct_agent_failover_up(run)) {
+        return;
+    }
+    if (run->report.story.first_connected_ns == 0) {
+        ct_job_story_connected(&run->report.story, ct_clock_now(NULL));
+        ct_trace_job_end(&run->trace.data, CT_TRACE_CONNECT, NULL, ct_clock_now(NULL));
+        ct_trace_job_begin(&run->trace.data, CT_TRACE_RENDEZVOUS, ct_clock_now(NULL));
+    }
     ct_agent_address_link_up(run);
 }
 
 static void on_lost(void *data, const struct ct_err *why)
 {
     struct ct_agent_run *run = data;
-    const struct ct_store_address *address = &run->job->resolved->store_address;
+    const struct ct_store_address *address = &run->store.address;
     int exit_code = CT_EXIT_NODE_LOST;
+    if (ct_agent_failover_lost(run, why)) {
+        return;
+    }
     ct_agent_address_close(&run->address); /* the agent must not hear that the link is up */
     bool altered = why->code == CT_EPERM &&
                    run->address.seen[0] != '\0'; /* after the proof a message was altered */
@@ -197,6 +221,12 @@ static void on_beat(void *data, struct ct_msg *msg)
     ct_hang_monitor_vote(&run->monitors.hang, &msg->still);
 }
 
+static void on_lease(void *data, int64_t sent_ns, int64_t lease_ms)
+{
+    struct ct_agent_run *run = data;
+    ct_elector_leased(run->failover.elector, sent_ns, lease_ms);
+}
+
 static struct ct_server *on_nobody_listens(void *data)
 {
     return ct_agent_store_open_late(data);
@@ -204,18 +234,20 @@ static struct ct_server *on_nobody_listens(void *data)
 
 int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err)
 {
-    const struct ct_store_address *address = &run->job->resolved->store_address;
+    const struct ct_store_address *address = &run->store.address;
     const struct ct_link_options options = {
         .host = address->host,
         .port = address->port,
         .local = run->store.server,
         .token = run->job->token,
-        .connect_ms = run->job->options->rdzv_conf.join_ms,
+        .connect_ms = run->failover.adrift ? REJOIN_MS : run->job->options->rdzv_conf.join_ms,
         .log = &run->log,
         .on_up = on_up,
         .on_message = on_message,
         .on_lost = on_lost,
         .on_beat = on_beat,
+        .on_lease = run->failover.elector != NULL ? on_lease : NULL,
+        .once = run->failover.adrift,
         .on_refused = on_nobody_listens,
         .data = run,
     };

@@ -7,10 +7,10 @@
 #include "launcher/setup/page_url.h"
 
 /* Its name leads other machines here where the store listens on all addresses. */
-static const char *page_host(const struct ct_job_spec *job)
+static const char *page_host(const struct ct_agent_run *run)
 {
-    const char *master = job->resolved->store_address.master;
-    return ct_addr_is_any(master) ? job->machine->host : master;
+    const char *master = run->store.address.master;
+    return ct_addr_is_any(master) ? run->job->machine->host : master;
 }
 
 void ct_agent_page_say(struct ct_agent_run *run, bool at_end)
@@ -18,7 +18,7 @@ void ct_agent_page_say(struct ct_agent_run *run, bool at_end)
     const struct ct_job_spec *job = run->job;
     char line[CT_PAGE_LINE_MAX];
     if (run->store.server != NULL && ct_agent_report_speaks(job->resolved) &&
-        ct_page_url_line(run->store.server, page_host(job), job->options, at_end, line)) {
+        ct_page_url_line(run->store.server, page_host(run), job->options, at_end, line)) {
         ct_agent_report_say(run->output, "%s", line);
     }
 }

@@ -191,7 +191,8 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
         .barred =
             run->agent.failure.known &&
             ct_worker_end_is_barred(&run->agent.failure.end, &run->job->options->no_restart_on),
-        .shutdown_timeout_ms = run->job->options->shutdown_timeout_ms,
+        .shutdown_timeout_ms =
+            ct_agent_failover_grace_ms(run, run->job->options->shutdown_timeout_ms),
         .tail = "",
         .strays = run->workers.stopped.strays,
         .killed = run->workers.stopped.killed,

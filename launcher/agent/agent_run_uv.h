@@ -30,8 +30,10 @@
 #include "launcher/worker/port_reserve.h"
 #include "launcher/worker/progress_reader.h"
 #include "launcher/worker/snapshot.h"
+#include "rendezvous/client/elector_uv.h"
 #include "rendezvous/client/link_uv.h"
 #include "rendezvous/control/control.h"
+#include "rendezvous/server/control_uv.h"
 #include "rendezvous/server/server_uv.h"
 
 #include <uv.h>
@@ -41,8 +43,13 @@
 
 /* The stores that this node serves. */
 struct ct_agent_store {
-    struct ct_server *server; /* NULL = another machine hosts the job's store */
-    struct ct_server *own;    /* the workers' store, if this is node rank 0 and does not host */
+    struct ct_server *server;   /* NULL = another machine hosts the job's store */
+    struct ct_server *own;      /* the workers' store, if this is node rank 0 and does not host, and
+                                   in a job that outlives its host the port where this node is asked */
+    char own_host[CT_HOST_MAX]; /* where others reach `own` */
+    bool own_on_all;            /* it listens on all addresses of this machine */
+    struct ct_store_address address; /* of the job's store; changes when another node hosts it */
+    char address_host[CT_HOST_MAX];  /* then: the text in `address` */
     bool on_loopback; /* this node hosts the job's store at an address of the loopback, or at all
                          addresses */
     bool said_open;   /* the user was told that strangers may use a store of this node */
@@ -161,6 +168,22 @@ struct ct_agent_trace {
     bool *valid;
 };
 
+/* What outlives the host of the membership. */
+struct ct_agent_failover {
+    struct ct_elector *elector; /* NULL = the job ends with its host */
+    struct ct_control_station station;
+    uint64_t dialling;             /* the id of the host that is being joined; 0 = none */
+    bool adrift;                   /* the host is lost, and no other is found yet */
+    bool silent;                   /* it was lost by silence */
+    int64_t pledged_ns;            /* when the last record was pledged */
+    int64_t stop_by_ns;            /* the workers must be gone by then; INT64_MAX = no hurry */
+    int64_t formed_ms;             /* Unix time at which the last world came */
+    char host[CT_HOST_MAX];        /* the machine that hosts: its name, ... */
+    char where[CT_HOST_MAX];       /* ... and its address */
+    char lost_host[CT_HOST_MAX];   /* the machine that hosted and was lost, ... */
+    char why[CT_FAILURE_WHAT_MAX]; /* ... and why */
+};
+
 struct ct_agent_run {
     const struct ct_job_spec *job;
     struct ct_log log;
@@ -174,6 +197,7 @@ struct ct_agent_run {
     struct ct_agent_store store;
     struct ct_agent_membership membership;
     struct ct_agent_guest guest;
+    struct ct_agent_failover failover;
     struct ct_agent_address address;
     struct ct_agent_workers workers;
     struct ct_agent_check check;
@@ -206,8 +230,18 @@ CT_MUST_CHECK int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *
 /* The address of the workers' store that this node serves. */
 const char *ct_agent_store_address(const struct ct_agent_run *run);
 
+/* Opens the store of this node that is not the job's. To be called when the link is up. */
+CT_MUST_CHECK int ct_agent_store_open_own(struct ct_agent_run *run, struct ct_err *err);
+
 /* Closes the workers' store, if it is not the job's. */
 void ct_agent_store_close_own(struct ct_agent_store *store);
+
+/* From now on the job's store is there. `host` is copied. */
+void ct_agent_store_move(struct ct_agent_store *store, const char *host, uint16_t port);
+
+/* The store of this node that is not the job's becomes the job's, and the other way round. */
+void ct_agent_store_take_over(struct ct_agent_run *run);
+void ct_agent_store_let_go(struct ct_agent_run *run);
 
 /* Closes the job's store: after --linger, and one that other machines share only when their agents
  * have left, or have had time to leave. */
@@ -236,6 +270,35 @@ void ct_agent_link_beat(struct ct_agent_run *run);
 
 /* Waits until the last messages to the membership have been sent, then closes the stores. */
 void ct_agent_link_close(struct ct_agent_run *run);
+
+/* ---- agent_failover_uv.c --------------------------------------------------------------------- */
+
+/* Decides whether this job outlives the host of its membership, and prepares that. CT_ENOMEM,
+ * CT_EIO.
+ */
+CT_MUST_CHECK int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err);
+
+/* To be called when this node has opened the job's store, before any agent can join. */
+void ct_agent_failover_host_first(struct ct_agent_run *run);
+
+/* To be called when the link is up. Returns false if it leads to no host of the job; then it is
+ * closed. */
+bool ct_agent_failover_up(struct ct_agent_run *run);
+
+/* A RECORD has come. */
+void ct_agent_failover_record(struct ct_agent_run *run, const struct ct_msg *msg);
+
+/* A world has come. */
+void ct_agent_failover_world(struct ct_agent_run *run);
+
+/* The link is lost. Returns true if another host is looked for. */
+bool ct_agent_failover_lost(struct ct_agent_run *run, const struct ct_err *why);
+
+/* The time that workers may take to stop: `grace_ms`, or what is left before others may start the
+ * next world without this node. */
+int64_t ct_agent_failover_grace_ms(const struct ct_agent_run *run, int64_t grace_ms);
+
+void ct_agent_failover_close(struct ct_agent_run *run);
 
 /* ---- agent_query_uv.c ------------------------------------------------------------------------ */
 

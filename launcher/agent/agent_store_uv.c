@@ -75,10 +75,15 @@ static void say_open(struct ct_agent_run *run, const char *host, uint16_t port, 
         (unsigned)port, any ? "this machine" : host, may);
 }
 
+static const struct ct_control_station *station(const struct ct_agent_run *run)
+{
+    return run->failover.elector != NULL ? &run->failover.station : NULL;
+}
+
 static int host_store(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
-    const struct ct_store_address *address = &job->resolved->store_address;
+    const struct ct_store_address *address = &run->store.address;
     /* On other machines this name means another address, so the store must listen on all. */
     bool own_name = shared(job) && ct_store_address_is_own_name(address->host);
     bool any = own_name || ct_addr_is_any(address->host);
@@ -95,6 +100,7 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
         .expected = named ? job->expected : NULL,
         .num_expected = named ? job->num_expected : 0,
         .keep_job = job->options->linger > 0,
+        .station = station(run),
     };
     const struct ct_server_options options = {
         .hosts = hosts,
@@ -111,6 +117,7 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
     if (rc != 0) {
         return rc;
     }
+    ct_agent_failover_host_first(run);
     if (own_name) {
         ct_agent_report_say(
             run->output,
@@ -139,8 +146,7 @@ static void enter_registry(struct ct_agent_run *run)
 {
     char folder[CT_JOB_FOLDER_MAX], address[CT_ADDR_JOIN_MAX];
     struct ct_err err = {0};
-    const char *host =
-        run->store.on_loopback ? "127.0.0.1" : run->job->resolved->store_address.host;
+    const char *host = run->store.on_loopback ? "127.0.0.1" : run->store.address.host;
     ct_addr_join(host, ct_server_port(run->store.server), address, sizeof(address));
     ct_job_registry_folder(ct_environ_get(run->job->env, "XDG_RUNTIME_DIR"), geteuid(), folder);
     if (ct_job_registry_add(folder, address, run->job->run_id, &err) != 0) {
@@ -152,7 +158,7 @@ static void enter_registry(struct ct_agent_run *run)
 
 int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
 {
-    const struct ct_store_address *address = &run->job->resolved->store_address;
+    const struct ct_store_address *address = &run->store.address;
     if (address->duty == CT_HOST_ELSEWHERE) {
         return 0;
     }
@@ -189,11 +195,10 @@ struct ct_server *ct_agent_store_open_late(struct ct_agent_run *run)
 
 const char *ct_agent_store_address(const struct ct_agent_run *run)
 {
-    return run->store.server != NULL ? run->job->resolved->store_address.master
-                                     : run->address.master;
+    return run->store.server != NULL ? run->store.address.master : run->address.master;
 }
 
-static int open_own(struct ct_agent_run *run, struct ct_err *err)
+int ct_agent_store_open_own(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_options *options = run->job->options;
     bool local = options->local_addr[0] != '\0';
@@ -202,10 +207,19 @@ static int open_own(struct ct_agent_run *run, struct ct_err *err)
                            : ct_link_local_address(run->membership.link);
     /* If the job's store is on this machine under its own name, the link uses the loopback, which
      * other machines cannot. They have come by the name, so they are given the name. */
-    bool own_name = !local && ct_store_address_is_own_name(run->job->resolved->store_address.host);
+    bool own_name = !local && ct_store_address_is_own_name(run->store.address.host);
     const char *const listen_on = own_name ? ANY_ADDRESS : local ? options->local_addr : host;
-    host = own_name ? run->job->resolved->store_address.host : host;
-    const struct ct_server_agents agents = {.token = run->job->token, .run_id = run->job->run_id};
+    host = own_name ? run->store.address.host : host;
+    bool named = run->job->resolved->mode != CT_MODE_SHIM;
+    const struct ct_server_agents agents = {
+        .token = run->job->token,
+        .run_id = run->job->run_id,
+        .job = &run->membership.join,
+        .expected = named ? run->job->expected : NULL,
+        .num_expected = named ? run->job->num_expected : 0,
+        .keep_job = run->job->options->linger > 0,
+        .station = station(run),
+    };
     bool guarded = run->job->token != NULL;
     int master_port = run->job->resolved->master_port;
     const struct ct_server_options server = {
@@ -217,7 +231,8 @@ static int open_own(struct ct_agent_run *run, struct ct_err *err)
         .agents = guarded ? &agents : NULL,
         .log = &run->log,
     };
-    (void)snprintf(run->address.master, sizeof(run->address.master), "%s", host);
+    (void)snprintf(run->store.own_host, sizeof(run->store.own_host), "%s", host);
+    run->store.own_on_all = own_name || ct_addr_is_any(listen_on);
     int rc = ct_server_open(&run->loop, &server, &run->store.own, err);
     if (rc == CT_EBUSY) {
         /* The job's store may be on this machine and have taken --master-port. */
@@ -238,13 +253,16 @@ int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err)
 {
     struct ct_server *store = run->store.server != NULL ? run->store.server : run->store.own;
     if (store == NULL) {
-        int rc = open_own(run, err);
+        int rc = ct_agent_store_open_own(run, err);
         if (rc != 0) {
             return rc;
         }
         store = run->store.own;
     } else if (run->report.story.worlds > 1) {
         ct_server_reset(store);
+    }
+    if (run->store.server == NULL) {
+        (void)snprintf(run->address.master, sizeof(run->address.master), "%s", run->store.own_host);
     }
     ct_agent_address_choose_master(run, ct_agent_store_address(run));
     run->worker_env.master_port = ct_server_port(store);
@@ -255,6 +273,40 @@ void ct_agent_store_close_own(struct ct_agent_store *store)
 {
     ct_server_close(store->own, NULL, NULL);
     store->own = NULL;
+}
+
+/* ---- the job's store moves ------------------------------------------------------------------ */
+
+void ct_agent_store_move(struct ct_agent_store *store, const char *host, uint16_t port)
+{
+    (void)snprintf(store->address_host, sizeof(store->address_host), "%s", host);
+    store->address = (struct ct_store_address){.duty = CT_HOST_ELSEWHERE,
+                                               .host = store->address_host,
+                                               .port = port,
+                                               .master = store->address_host};
+}
+
+void ct_agent_store_take_over(struct ct_agent_run *run)
+{
+    struct ct_agent_store *store = &run->store;
+    store->server = store->own;
+    store->own = NULL;
+    store->on_loopback = store->own_on_all;
+    ct_agent_store_move(store, store->own_host, ct_server_port(store->server));
+    enter_registry(run);
+}
+
+void ct_agent_store_let_go(struct ct_agent_run *run)
+{
+    struct ct_agent_store *store = &run->store;
+    store->own = store->server;
+    store->server = NULL;
+    store->own_on_all = store->on_loopback;
+    (void)snprintf(store->own_host, sizeof(store->own_host), "%s", store->address.master);
+    if (store->registry[0] != '\0') {
+        ct_job_registry_remove(store->registry);
+        store->registry[0] = '\0';
+    }
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */

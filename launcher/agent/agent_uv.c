@@ -45,6 +45,7 @@ static void close_all(struct ct_agent_run *run)
     ct_agent_warm_close(run);
     ct_procs_close(run->workers.procs, NULL, NULL);
     run->workers.procs = NULL;
+    ct_agent_failover_close(run);
     ct_agent_link_close(run);
     /* A slow reader gets all output, but after a signal that wait is limited. */
     ct_output_close(run->output, run->agent.signo != 0 ? CT_AGENT_DRAIN_MS : -1, NULL, NULL);
@@ -53,8 +54,9 @@ static void close_all(struct ct_agent_run *run)
 
 static int64_t grace_ms(const struct ct_agent_run *run)
 {
-    return run->agent.signo != 0 ? run->requests.deadline_ms
-                                 : run->job->options->shutdown_timeout_ms;
+    int64_t given_ms =
+        run->agent.signo != 0 ? run->requests.deadline_ms : run->job->options->shutdown_timeout_ms;
+    return ct_agent_failover_grace_ms(run, given_ms);
 }
 
 /* Returns the first signal that workers get. At a preemption the user may want another signal than
@@ -289,6 +291,10 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
     if (rc != 0) {
         return rc;
     }
+    rc = ct_agent_failover_open(run, err);
+    if (rc != 0) {
+        return rc;
+    }
     rc = ct_agent_store_open(run, err);
     if (rc != 0) {
         return rc;
@@ -383,6 +389,7 @@ static void on_kernel_log_due(uv_timer_t *timer)
 int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct ct_err *err)
 {
     struct ct_agent_run run = {.job = job,
+                               .store.address = job->resolved->store_address,
                                .workers.count = job->resolved->workers,
                                .workers.snapshot = CT_SNAPSHOT_INIT,
                                .workers.progress = CT_PROGRESS_READER_INIT,

@@ -79,8 +79,13 @@ static int read_seconds(struct span key, struct span value, double min, int64_t 
 /* Accepts keys that have no effect, but refuses a key that looks like a mistyped one of ours. */
 static int check_unknown(struct span key, struct ct_err *err)
 {
-    static const char *const ours[] = {"join_timeout", "last_call_timeout", "heartbeat_timeout",
-                                       "is_host",      "timeout",           NULL};
+    static const char *const ours[] = {"join_timeout",
+                                       "last_call_timeout",
+                                       "heartbeat_timeout",
+                                       "is_host",
+                                       "failover",
+                                       "timeout",
+                                       NULL};
     static const char *const of_torchrun[] = {"store_type",
                                               "read_timeout",
                                               "close_timeout",
@@ -101,17 +106,25 @@ static int check_unknown(struct span key, struct ct_err *err)
                                           (int)key.len, key.at, near.name);
 }
 
-static int read_item(struct span key, struct span value, struct draft *draft, struct ct_err *err)
+static int read_bool(const char *key, struct span value, int *out, struct ct_err *err)
 {
     static const char *const yes[] = {"1", "true", "t", "yes", "y", NULL};
     static const char *const no[] = {"0", "false", "f", "no", "n", NULL};
+    *out = is_one_of(value, yes);
+    return *out == 1 || is_one_of(value, no)
+               ? 0
+               : ct_err_set(err, CT_EINVAL, "%s: '%.*s' is neither true nor false", key,
+                            value.len < 64 ? (int)value.len : 64, value.at);
+}
+
+static int read_item(struct span key, struct span value, struct draft *draft, struct ct_err *err)
+{
     struct ct_rdzv_conf *conf = &draft->conf;
     if (is(key, "is_host")) {
-        conf->is_host = is_one_of(value, yes);
-        return conf->is_host == 1 || is_one_of(value, no)
-                   ? 0
-                   : ct_err_set(err, CT_EINVAL, "is_host: '%.*s' is neither true nor false",
-                                value.len < 64 ? (int)value.len : 64, value.at);
+        return read_bool("is_host", value, &conf->is_host, err);
+    }
+    if (is(key, "failover")) {
+        return read_bool("failover", value, &conf->failover, err);
     }
     if (is(key, "store_type") && !is(value, "tcp")) {
         return ct_err_set(err, CT_EUNSUPPORTED, "store_type: only tcp is supported, not '%.*s'",

@@ -31,6 +31,7 @@ enum ct_mode {
 struct ct_resolved {
     enum ct_mode mode;
     bool shared;              /* more than one ctrun takes part, or may */
+    bool failover;            /* with a token, the job outlives the host of its store */
     int min_nodes, max_nodes; /* 1 <= min <= max; a shim's nodes are the ranks */
     int node_rank;            /* -1 = any */
     int workers;              /* that this ctrun starts */

@@ -390,6 +390,7 @@ static bool play(struct world *w)
     case CT_AGENT_EV_OVER:
     case CT_AGENT_EV_PREEMPT:
     case CT_AGENT_EV_STOPPED:
+    case CT_AGENT_EV_ADRIFT: /* test_agent_rules.c */
         break;
     }
     step(w, event);

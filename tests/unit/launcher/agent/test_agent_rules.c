@@ -94,6 +94,49 @@ static void a_stop_of_another_generation_is_not_ours(void **state)
     }
 }
 
+/* The new host knows nothing of the stop, and must not be joined before it is complete. */
+static void a_new_host_is_joined_when_all_has_stopped(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    for (int early = 0; early < 2; early++) {
+        start_two(&agent);
+        struct ct_agent_update u = feed(&agent, DUE(ADRIFT, .signo = 0));
+        assert_true(u.stop_signal == SIGTERM && u.headline && !u.finish);
+        bool decided;
+        assert_true(ct_agent_may_keep(&agent, &decided) && decided);
+        if (early) {
+            assert_int_equal(feed(&agent, DUE(UP, .signo = 0)).say, 0);
+            u = feed(&agent, DUE(STOPPED, .signo = 0));
+            assert_int_equal(u.say, CT_AGENT_SAY_JOIN);
+        } else {
+            u = feed(&agent, DUE(STOPPED, .signo = 0));
+            assert_int_equal(u.say & CT_AGENT_SAY_JOIN, 0);
+            assert_int_equal(feed(&agent, DUE(UP, .signo = 0)).say, CT_AGENT_SAY_JOIN);
+        }
+        assert_true(u.report);
+        assert_int_equal(feed(&agent, DUE(WORLD, .generation = 1)).spawn, 0);
+        ct_agent_fini(&agent);
+    }
+}
+
+/* A link that came up and was lost again during the stop is not joined. */
+static void the_host_may_be_lost_again_during_the_stop(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    start_two(&agent);
+    (void)feed(&agent, DUE(STOP, .generation = 0, .will_restart = false));
+    struct ct_agent_update u = feed(&agent, DUE(ADRIFT, .signo = 0));
+    assert_int_equal(u.stop_signal, SIGTERM); /* it may have to be quicker now */
+    (void)feed(&agent, DUE(UP, .signo = 0));
+    (void)feed(&agent, DUE(ADRIFT, .signo = 0));
+    u = feed(&agent, DUE(STOPPED, .signo = 0));
+    assert_int_equal(u.say & CT_AGENT_SAY_JOIN, 0);
+    assert_true(!u.finish && u.report);
+    ct_agent_fini(&agent);
+}
+
 static void a_signal_ends_the_restarts(void **state)
 {
     struct ct_agent agent;
@@ -243,6 +286,8 @@ int main(void)
         cmocka_unit_test(the_received_signal_is_passed_on),
         cmocka_unit_test(order_is_told_before_the_end),
         cmocka_unit_test(finished_is_told_once),
+        cmocka_unit_test(a_new_host_is_joined_when_all_has_stopped),
+        cmocka_unit_test(the_host_may_be_lost_again_during_the_stop),
         cmocka_unit_test(a_signal_ends_the_restarts),
         cmocka_unit_test(before_the_world_a_signal_just_ends),
         cmocka_unit_test(a_world_after_the_signal_is_stopped),

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A job that goes on when the host of its membership is lost (docs/FAILOVER.md). The election says
+ * who is the next host (rendezvous/client/elector_uv.h); here its links, stores and workers follow.
+ *
+ * Happy path: the link comes up, and this node opens a port at which other agents can ask it. The
+ * link is lost. The workers stop, and the agents look for a host. Either this node connects to
+ * another one, or it takes over: its own port becomes the job's store, and it joins itself. JOIN is
+ * said when the workers have stopped.
+ *
+ * Other paths: this node hosts, but has lost more than half of the world. It stops its workers,
+ * drops its members and looks for another host. A new link may lead to a node that does not host
+ * any more; then the election goes on asking.
+ *
+ * Failure modes: no host is found in time, or this job cannot outlive its host (no world was
+ * certain yet). Then it ends as a job without failover does.
+ *
+ * Who frees: close_all() of agent_uv.c. The elector frees itself when its sockets are closed.
+ */
+#include "launcher/agent/agent_run_uv.h"
+
+#include "common/clock.h"
+#include "common/exit_code.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* A host is looked for so many leases long. */
+#define GIVE_UP_LEASES 5
+/* An id must be exact as a number of JSON. */
+#define ID_BITS 53
+/* Workers must have stopped a sixteenth of a lease after it (the fence of the others). */
+#define FENCE_SHARE 16
+
+static const struct ct_election *state(const struct ct_agent_run *run)
+{
+    return ct_elector_state(run->failover.elector);
+}
+
+static int64_t lease_ms(const struct ct_agent_run *run)
+{
+    return run->job->options->rdzv_conf.heartbeat_ms;
+}
+
+static bool is_ending(const struct ct_agent_run *run)
+{
+    const struct ct_agent *agent = &run->agent;
+    return agent->over || agent->lost || agent->signo != 0 || agent->sm.state == CT_AGENT_DONE ||
+           agent->sm.state == CT_AGENT_DISMISSING;
+}
+
+int64_t ct_agent_failover_grace_ms(const struct ct_agent_run *run, int64_t grace_ms)
+{
+    if (run->failover.elector == NULL || run->failover.stop_by_ns == INT64_MAX) {
+        return grace_ms;
+    }
+    int64_t left_ms = (run->failover.stop_by_ns - ct_clock_now(NULL)) / CT_NS_PER_MS;
+    left_ms = left_ms > 0 ? left_ms : 0;
+    return grace_ms < 0 || left_ms < grace_ms ? left_ms : grace_ms;
+}
+
+/* ---- the host is lost ----------------------------------------------------------------------- */
+
+/* Stops the workers, and joins no world before another host is found. */
+static void drift(struct ct_agent_run *run, int64_t lease_ns)
+{
+    int64_t share_ns = lease_ms(run) * CT_NS_PER_MS / FENCE_SHARE;
+    run->failover.stop_by_ns = lease_ns + share_ns;
+    run->failover.adrift = true;
+    run->failover.dialling = 0;
+    ct_link_close(run->membership.link, 0, NULL, NULL);
+    run->membership.link = NULL;
+    ct_agent_address_close(&run->address); /* the agent must not hear that the link is up */
+    ct_agent_guest_close(&run->guest);
+    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_ADRIFT});
+}
+
+static void forget_hosting(struct ct_agent_run *run)
+{
+    ct_server_unhost(run->store.server);
+    ct_agent_store_let_go(run);
+    (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
+                   "this machine hosts the job's store, but has lost more than half of the job's "
+                   "machines: another one may go on with the job");
+    drift(run, ct_clock_now(NULL));
+}
+
+static void describe_loss(struct ct_agent_run *run, const struct ct_err *why)
+{
+    struct ct_agent_failover *failover = &run->failover;
+    failover->silent = why->code == CT_ETIMEDOUT;
+    memcpy(failover->lost_host, failover->host, sizeof(failover->lost_host));
+    (void)snprintf(failover->why, sizeof(failover->why), "%.300s", why->text);
+    (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
+                   "%.100s%s%.100s%s, which hosts the job's store, is lost: %.200s; "
+                   "another machine takes over",
+                   failover->host, failover->host[0] != '\0' ? " (" : "", failover->where,
+                   failover->host[0] != '\0' ? ")" : "", why->text);
+}
+
+bool ct_agent_failover_lost(struct ct_agent_run *run, const struct ct_err *why)
+{
+    if (run->failover.elector == NULL || is_ending(run) ||
+        state(run)->record.formed.generation < 0 || run->store.server != NULL) {
+        return false;
+    }
+    if (state(run)->state == CT_ELECTION_FOLLOWING) {
+        describe_loss(run, why);
+        ct_elector_lost(run->failover.elector);
+        drift(run, state(run)->lease_ns);
+    } else {
+        /* The one that seemed to host is not there; the election goes on asking. */
+        run->failover.dialling = 0;
+        ct_link_close(run->membership.link, 0, NULL, NULL);
+        run->membership.link = NULL;
+    }
+    return true;
+}
+
+/* ---- the next host -------------------------------------------------------------------------- */
+
+static void give_up(struct ct_agent_run *run, int exit_code)
+{
+    bool known = run->agent.generation >= 0 && exit_code >= 0;
+    (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%s",
+                   known ? "the host of the job was lost while the job ended"
+                         : "the host of the job is lost, and no other one was found that more than "
+                           "half of the job's machines can reach");
+    if (!is_ending(run)) {
+        ct_agent_report_say(run->output, "%s", run->report.stop_why);
+    }
+    ct_agent_dispatch(run,
+                      (struct ct_agent_event){.type = CT_AGENT_EV_LOST,
+                                              .exit_code = known ? exit_code : CT_EXIT_NODE_LOST});
+}
+
+static void open_link(struct ct_agent_run *run)
+{
+    struct ct_err err = {0};
+    ct_link_close(run->membership.link, 0, NULL, NULL);
+    run->membership.link = NULL;
+    if (ct_agent_link_open(run, &err) != 0) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", err.text);
+        run->failover.dialling = 0; /* the next answer leads here again */
+    }
+}
+
+static void join(struct ct_agent_run *run, const struct ct_voter *at)
+{
+    if (run->failover.dialling == at->id) {
+        return;
+    }
+    run->failover.dialling = at->id;
+    ct_agent_store_move(&run->store, at->address, at->port);
+    open_link(run);
+}
+
+/* The newest generation, as this node knows it. */
+static struct ct_history_round last_round(const struct ct_agent_run *run)
+{
+    const struct ct_job_record *record = &state(run)->record;
+    bool planned = record->planned.generation >= 0;
+    int generation = ct_job_record_generation(record);
+    bool known = run->worker_env.generation == generation;
+    return (struct ct_history_round){
+        .generation = generation,
+        .nodes = known     ? run->worker_env.node_count
+                 : planned ? record->planned.count
+                           : record->formed.count,
+        .world_size = known ? run->worker_env.world_size : 0,
+        .formed_ms = known ? run->failover.formed_ms : 0,
+    };
+}
+
+static void take_over(struct ct_agent_run *run, const struct ct_election_todo *todo)
+{
+    struct ct_agent_failover *failover = &run->failover;
+    if (run->store.own == NULL) {
+        return; /* it has followed a host, so it has a port; this cannot happen */
+    }
+    ct_agent_store_take_over(run);
+    const struct ct_members_failover hosting = {
+        .self = state(run)->self,
+        .term = state(run)->host_term,
+        .record = &state(run)->record,
+        .fence_ns = state(run)->fence_ns,
+        .lost = todo->lost,
+        .lost_is_dead = todo->lost_is_dead,
+        .lost_is_silent = failover->silent,
+        .lost_name = failover->lost_host,
+        .lost_why = failover->why,
+        .history = &run->report.story.history,
+        .round = last_round(run),
+    };
+    ct_server_host(run->store.server, &hosting);
+    open_link(run);
+}
+
+static void on_todo(void *data, const struct ct_election_todo *todo)
+{
+    struct ct_agent_run *run = data;
+    if (is_ending(run)) {
+        return;
+    }
+    if (todo->stop_hosting && run->store.server != NULL) {
+        forget_hosting(run);
+    }
+    if (todo->host) {
+        take_over(run, todo);
+    } else if (todo->join) {
+        join(run, &todo->at);
+    } else if (todo->give_up) {
+        give_up(run, todo->exit_code);
+    }
+}
+
+/* ---- this node is asked, or hosts ----------------------------------------------------------- */
+
+static bool on_ask(void *data, const struct ct_vote_ask *ask, struct ct_msg *vote)
+{
+    struct ct_agent_run *run = data;
+    bool hosts = run->store.server != NULL;
+    if (run->failover.elector == NULL || (is_ending(run) && !hosts)) {
+        return false;
+    }
+    ct_elector_asked(run->failover.elector, ask, vote);
+    return true;
+}
+
+static void on_deposed(void *data)
+{
+    struct ct_agent_run *run = data;
+    if (run->failover.elector == NULL || is_ending(run)) {
+        return; /* the workers are being stopped anyway, and the job ends here */
+    }
+    ct_elector_deposed(run->failover.elector);
+    forget_hosting(run);
+}
+
+void ct_agent_failover_host_first(struct ct_agent_run *run)
+{
+    if (run->failover.elector == NULL) {
+        return;
+    }
+    uint16_t port = ct_server_port(run->store.server);
+    run->membership.join.voter.port = port;
+    ct_elector_set_self(run->failover.elector, "", port);
+    ct_elector_begin_hosting(run->failover.elector);
+    const struct ct_members_failover first = {.self = state(run)->self, .term = CT_TERM_FIRST};
+    ct_server_host(run->store.server, &first);
+}
+
+/* ---- the link ------------------------------------------------------------------------------- */
+
+/* This node is asked at a port of its own from now on. */
+static bool open_port(struct ct_agent_run *run)
+{
+    struct ct_err err = {0};
+    if (run->store.own == NULL && ct_agent_store_open_own(run, &err) != 0) {
+        ct_agent_report_say(run->output, "cannot open a port for the job's other machines: %s",
+                            err.text);
+        (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%.400s", err.text);
+        ct_agent_dispatch(
+            run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_SETUP});
+        return false;
+    }
+    uint16_t port = ct_server_port(run->store.own);
+    run->membership.join.voter.port = port;
+    ct_elector_set_self(run->failover.elector, run->address.seen, port);
+    return true;
+}
+
+static void end_drift(struct ct_agent_run *run, const char *name, const char *address)
+{
+    unsigned port = run->store.address.port;
+    bool say = run->failover.adrift && ct_agent_report_speaks(run->job->resolved);
+    if (say && run->store.server != NULL) {
+        ct_agent_report_say(run->output,
+                            "this machine hosts the job's store now, at %.200s port %u",
+                            run->store.address.master, port);
+    } else if (say) {
+        ct_agent_report_say(run->output, "%.100s hosts the job's store now, at %.100s port %u",
+                            name, address, port);
+    }
+    run->failover.adrift = false;
+    run->failover.dialling = 0;
+    run->failover.stop_by_ns = INT64_MAX;
+    (void)snprintf(run->failover.host, sizeof(run->failover.host), "%s", name);
+    (void)snprintf(run->failover.where, sizeof(run->failover.where), "%s", address);
+}
+
+bool ct_agent_failover_up(struct ct_agent_run *run)
+{
+    struct ct_agent_failover *failover = &run->failover;
+    if (failover->elector == NULL) {
+        return true;
+    }
+    if (run->store.server != NULL) {
+        bool may = ct_elector_followed(failover->elector, &state(run)->self, state(run)->host_term);
+        CT_ASSERT(may); /* it is the host */
+        end_drift(run, run->job->machine->host, state(run)->self.address);
+        return true;
+    }
+    struct ct_link_host there = *ct_link_host(run->membership.link);
+    if (there.voter.id == 0 && !failover->adrift) {
+        return true; /* a server that cannot be replaced: the job ends with it */
+    }
+    if (there.voter.id != 0 && !open_port(run)) {
+        return false;
+    }
+    if (there.voter.id == 0 || !ct_elector_followed(failover->elector, &there.voter, there.term)) {
+        failover->dialling = 0;
+        ct_link_close(run->membership.link, 0, NULL, NULL);
+        run->membership.link = NULL;
+        return false;
+    }
+    end_drift(run, there.name, there.voter.address);
+    return true;
+}
+
+void ct_agent_failover_record(struct ct_agent_run *run, const struct ct_msg *msg)
+{
+    if (run->failover.elector == NULL || !ct_elector_recorded(run->failover.elector, msg->record)) {
+        return;
+    }
+    struct ct_msg *pledge = run->membership.msg;
+    run->failover.pledged_ns = ct_clock_now(NULL);
+    memset(pledge, 0, sizeof(*pledge));
+    pledge->type = CT_MSG_PLEDGE;
+    pledge->clock_ms = run->failover.pledged_ns / CT_NS_PER_MS;
+    pledge->term = msg->record->term;
+    pledge->record_version = msg->record->version;
+    ct_link_send(run->membership.link, pledge);
+}
+
+void ct_agent_failover_world(struct ct_agent_run *run)
+{
+    struct timespec now = {0};
+    if (run->failover.elector == NULL) {
+        return;
+    }
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    run->failover.formed_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS;
+    if (state(run)->state != CT_ELECTION_LOOKING && run->failover.pledged_ns != 0) {
+        /* The host has heard the pledge. */
+        ct_elector_leased(run->failover.elector, run->failover.pledged_ns, lease_ms(run));
+    }
+}
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static int make_id(uint64_t *out)
+{
+    unsigned char random[CT_NONCE_LEN];
+    uint64_t id = 0;
+    if (ct_nonce_make(random) != 0) {
+        return CT_EIO;
+    }
+    for (size_t i = 0; i < sizeof(id); i++) {
+        id = id << 8 | random[i];
+    }
+    id >>= 64 - ID_BITS;
+    *out = id < 2 ? 2 : id >= (UINT64_C(1) << ID_BITS) - 1 ? id - 2 : id;
+    return 0;
+}
+
+int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
+{
+    struct ct_agent_failover *failover = &run->failover;
+    uint64_t id = 0;
+    failover->stop_by_ns = INT64_MAX;
+    if (!run->job->resolved->failover || run->job->token == NULL) {
+        return 0;
+    }
+    if (make_id(&id) != 0) {
+        return ct_err_set(err, CT_EIO, "no random numbers");
+    }
+    const struct ct_elector_options options = {
+        .token = run->job->token,
+        .log = &run->log,
+        .id = id,
+        .lease_ms = lease_ms(run),
+        .give_up_ms = GIVE_UP_LEASES * lease_ms(run),
+        .on_todo = on_todo,
+        .data = run,
+    };
+    if (ct_elector_open(&run->loop, &options, &failover->elector) != 0) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory for the choice of another host");
+    }
+    failover->station = (struct ct_control_station){
+        .name = run->job->machine->host,
+        .on_ask = on_ask,
+        .on_deposed = on_deposed,
+        .data = run,
+    };
+    run->membership.join.voter = (struct ct_voter){.id = id, .port = 1};
+    return 0;
+}
+
+void ct_agent_failover_close(struct ct_agent_run *run)
+{
+    ct_elector_close(run->failover.elector);
+    run->failover.elector = NULL;
+}

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job outlives the machine that hosts its rendezvous, and its ctrun; each machine is a network namespace."""
+
+import signal
+
+import testlib
+from testlib import netns, wait_until
+
+# Runs until the file is there, and says what it was told.
+WORKER = 'echo "up $CTRUN_GENERATION $RANK $MASTER_ADDR"; while [ ! -e "$0" ]; do sleep 0.05; done'
+
+
+# Garbage, a frame that is too long, half a proof, a proof without the token, and a crowd that says nothing.
+NOISE = """
+import json, socket, sys
+def to(data):
+    try:
+        with socket.create_connection(sys.argv[1:3], 5) as there:
+            there.sendall(data)
+            there.shutdown(socket.SHUT_WR)
+            while there.recv(4096):
+                pass
+    except ConnectionError:
+        pass
+def frame(**fields):
+    text = json.dumps(fields).encode()
+    return (0x80000000 | len(text)).to_bytes(4, "big") + text
+for data in (
+    b"\\x80", b"\\xff" * 100, b"GET / HTTP/1.0\\r\\n\\r\\n", frame(type="open", version=2, nonce="00" * 32),
+    frame(type="ask", id=7, term=99, record_term=1, record_version=1),
+    frame(type="open", version=2, nonce="00" * 32) + frame(type="answer", answer="00" * 32),
+    frame(type="open", version=2, nonce="00" * 32) + frame(type="join"),
+):
+    to(data)
+crowd = [socket.create_connection(sys.argv[1:3], 5) for _ in range(300)]
+"""
+
+
+class Failover(testlib.Case):
+    def setUp(self):
+        super().setUp()
+        self.go, self.token = self.tmp / "go", self.tmp / "token"
+        self.token.touch(mode=0o600)
+        self.token.write_text("correct-horse-battery-staple\n")
+
+    def start_node(self, cluster, i, *options, conf="", worker=None, token=True):
+        worker = worker or ("--no-python", "sh", "-c", WORKER.replace("$", "$$"), self.go)
+        return self.start(
+            *cluster.nodes[i], testlib.program("ctrun"), "--nproc-per-node", 1, "--rdzv-backend", "c10d",
+            "--rdzv-endpoint", f"{cluster.addresses[0]}:29400", *(("--token-file", self.token) if token else ()), "--rdzv-conf",
+            f"join_timeout=120,last_call_timeout=0.5{conf}", "--shutdown-timeout", 20, *options, *worker,
+        )  # fmt: skip
+
+    def start_job(self, count, *options, **more):
+        cluster = netns.Cluster(self, count)
+        jobs = [self.start_node(cluster, 0, *options, **more)]
+        wait_until(lambda: "up 0" in jobs[0].out or "waiting for" in jobs[0].err or jobs[0].popen.poll(), "the host")
+        jobs += [self.start_node(cluster, i, *options, **more) for i in range(1, count)]
+        return cluster, jobs
+
+    def generation(self, job):
+        """The newest generation in which the job's worker has begun."""
+        return max((int(line.split("up ")[1].split()[0]) for line in job.out.splitlines() if "up " in line), default=-1)
+
+    def all_up(self, jobs, after=-1):
+        """Waits until one generation after that one runs on all; returns it."""
+
+        def one():
+            generations = {self.generation(job) for job in jobs}
+            return generations if len(generations) == 1 and min(generations) > after else None
+
+        found = wait_until(one, "all run")
+        return found.pop()
+
+    def finish(self, jobs):
+        self.go.touch()
+        results = [job.wait() for job in jobs]
+        self.assertEqual([result.code for result in results], [0] * len(jobs), results)
+        return results
+
+    def test_the_host_is_killed(self):
+        _, jobs = self.start_job(3, "--nnodes", "2:3", "--max-restarts", 3)
+        before = self.all_up(jobs)
+        jobs[0].signal(signal.SIGKILL)
+        self.all_up(jobs[1:], before)
+        results = self.finish(jobs[1:])
+        for result in results:
+            self.assertIn("node-1 (10.9.1.1), which hosts the job's store, is lost", result.err)
+        said = [("this machine hosts the job's store now" in result.err) for result in results]
+        self.assertEqual(sorted(said), [False, True], results)
+
+    def test_the_machine_of_the_host_falls_silent(self):
+        cluster, jobs = self.start_job(3, "--nnodes", "2:3", "--max-restarts", 3, conf=",heartbeat_timeout=1")
+        before = self.all_up(jobs)
+        cluster.cut(0)
+        self.all_up(jobs[1:], before)
+        # Alone it may not go on: the others may have a world.
+        alone = jobs[0].wait()
+        self.assertEqual(alone.code, 121, alone)
+        self.assertIn("has lost more than half of the job's machines", alone.err)
+        for result in self.finish(jobs[1:]):
+            self.assertIn("node-1 (10.9.1.1), which hosts the job's store, is lost", result.err)
+
+    def test_a_spare_takes_the_place_of_the_host(self):
+        _, jobs = self.start_job(4, "--nnodes", 3, "--spares", 1, "--max-restarts", 0)
+        spare = wait_until(lambda: [job for job in jobs if "waits as a spare" in job.err], "a spare")[0]
+        world = [job for job in jobs if job is not spare]
+        before = self.all_up(world)
+        jobs[0].signal(signal.SIGKILL)
+        self.all_up(jobs[1:], before)
+        for result in self.finish(jobs[1:]):
+            self.assertIn("generation 1: node", result.err)
+
+    def test_the_next_host_is_killed_too(self):
+        _, jobs = self.start_job(5, "--nnodes", "2:5", "--max-restarts", 3)
+        before = -1
+        while len(jobs) > 3:
+            before = self.all_up(jobs, before)
+            host = next((job for job in jobs if "this machine hosts" in job.err), jobs[0])
+            host.signal(signal.SIGKILL)
+            jobs.remove(host)
+        self.all_up(jobs, before)
+        self.finish(jobs)
+
+    def test_two_machines_go_on_after_a_death(self):
+        _, jobs = self.start_job(2, "--nnodes", "1:2", "--max-restarts", 3)
+        before = self.all_up(jobs)
+        jobs[0].signal(signal.SIGKILL)
+        self.all_up(jobs[1:], before)
+        self.finish(jobs[1:])
+
+    def test_of_two_machines_only_the_host_goes_on_after_silence(self):
+        cluster, jobs = self.start_job(2, "--nnodes", "1:2", "--max-restarts", 3, conf=",heartbeat_timeout=1")
+        before = self.all_up(jobs)
+        cluster.cut(1)
+        self.all_up(jobs[:1], before)
+        alone = jobs[1].wait()
+        self.assertEqual(alone.code, 121, alone)
+        self.assertIn("no other one was found", alone.err)
+        self.finish(jobs[:1])
+
+    def test_nobody_waits_for_another_machine_that_died(self):
+        """The next world waits for a machine that is silent, but this one's kernel says that it is dead."""
+        _, jobs = self.start_job(3, "--nnodes", "2:3", "--max-restarts", 3, conf=",heartbeat_timeout=100")
+        before = self.all_up(jobs)
+        jobs[2].signal(signal.SIGKILL)
+        self.all_up(jobs[:2], before)
+        self.finish(jobs[:2])
+
+    def test_a_job_that_is_told_to_ends_with_its_host(self):
+        for more in ({"conf": ",failover=no"}, {"token": False}):
+            _, jobs = self.start_job(3, "--nnodes", "2:3", "--max-restarts", 3, **more)
+            self.all_up(jobs)
+            jobs[0].signal(signal.SIGKILL)
+            for job in jobs[1:]:
+                result = job.wait()
+                self.assertEqual(result.code, 121, result)
+                self.assertIn("the connection to the job's store on 10.9.1.1 was lost", result.err)
+
+    def test_one_that_cannot_outlive_the_host_is_not_taken(self):
+        cluster = netns.Cluster(self, 2)
+        jobs = [self.start_node(cluster, 0, "--nnodes", "1:2")]
+        self.all_up(jobs)
+        other = self.start_node(cluster, 1, "--nnodes", "1:2", conf=",failover=no").wait()
+        self.assertEqual(other.code, 2, other)
+        self.assertIn("cannot outlive the job's host", other.err)
+        self.finish(jobs)
+
+    def test_a_stranger_at_the_port_of_an_agent_is_sent_away(self):
+        cluster, jobs = self.start_job(3, "--nnodes", "2:3", "--max-restarts", 3)
+        before = self.all_up(jobs)
+        port = self.listening(jobs[1])
+        script = self.script("noise.py", NOISE)
+        noise = self.run_program(*cluster.nodes[0], "python3", script, cluster.addresses[1], port)
+        self.assertEqual(noise.code, 0, noise)
+        jobs[0].signal(signal.SIGKILL)
+        self.all_up(jobs[1:], before)
+        self.finish(jobs[1:])
+
+    def listening(self, job):
+        """The port at which that agent can be asked."""
+        listing = self.run_program("nsenter", "-t", job.pid, "--user", "--preserve-credentials", "--net", "ss", "-ltnpH")
+        ports = [line.split()[3].rpartition(":")[2] for line in listing.out.splitlines() if f"pid={job.pid}," in line]
+        self.assertEqual(len(ports), 1, listing)
+        return ports[0]
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -7,6 +7,7 @@
 
 #include "common/err.h"
 #include "common/host_order.h"
+#include "common/ranges.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -65,10 +66,9 @@ void ct_number_list_text(const int *numbers, int count, char *out, size_t size)
         for (last = i; last + 1 < count && numbers[last + 1] == numbers[last] + 1;) {
             last++;
         }
-        const char *comma = i > 0 ? "," : "";
-        bool fits = last > i ? add(&line, "%s%d-%d", comma, numbers[i], numbers[last])
-                             : add(&line, "%s%d", comma, numbers[i]);
-        if (!fits) {
+        char range[CT_RANGE_MAX];
+        if (!add(&line, "%s%s", i > 0 ? "," : "",
+                 ct_range_text(numbers[i], numbers[last], range))) {
             end(&line, i > 0 ? " and " : "", count - i, i > 0 ? " more" : "");
             return;
         }

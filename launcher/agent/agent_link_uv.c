@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/exit_code.h"
+#include "common/ranges.h"
 #include "launcher/report/worker_end.h"
 
 #include <signal.h>
@@ -35,12 +36,11 @@ static void say_for_all(struct ct_agent_run *run, const char *text)
 
 static void say_world(struct ct_agent_run *run, const struct ct_msg_world *world, int generation)
 {
-    char ranks[32];
-    int last = world->first_rank + run->job->resolved->workers - 1;
-    (void)snprintf(ranks, sizeof(ranks), last > world->first_rank ? "ranks %d-%d" : "rank %d",
-                   world->first_rank, last);
+    char ranks[CT_RANGES_MACHINE_MAX];
     ct_agent_report_say(run->output, "generation %d: node %d of %d, %s of %d", generation,
-                        world->node_rank, world->node_count, ranks, world->world_size);
+                        world->node_rank, world->node_count,
+                        ct_ranges_machine(world->first_rank, run->job->resolved->workers, ranks),
+                        world->world_size);
 }
 
 /* Without its numbers no worker starts, and each says why. */

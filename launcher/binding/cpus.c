@@ -5,6 +5,8 @@
  */
 #include "launcher/binding/cpus.h"
 
+#include "common/ranges.h"
+
 #include <sched.h>
 #include <string.h>
 
@@ -91,21 +93,16 @@ int ct_cpus_parse(const char *text, struct ct_cpus *out)
     return 0;
 }
 
+static bool has(const void *cpus, int cpu)
+{
+    return ct_cpus_has(cpus, cpu);
+}
+
 int ct_cpus_print(const struct ct_cpus *cpus, struct ct_buf *out)
 {
-    const char *comma = "";
-    int rc = 0;
-    for (int first = ct_cpus_next(cpus, 0); rc == 0 && first >= 0;) {
-        int last = first;
-        while (ct_cpus_has(cpus, last + 1)) {
-            last++;
-        }
-        rc = last > first ? ct_buf_printf(out, "%s%d-%d", comma, first, last)
-                          : ct_buf_printf(out, "%s%d", comma, first);
-        comma = ",";
-        first = ct_cpus_next(cpus, last + 1);
-    }
-    return rc;
+    const struct ct_ranges all = {.has = has, .set = cpus, .count = CT_CPUS_MAX};
+    ct_ranges_add(&all, ",", out);
+    return ct_buf_status(out);
 }
 
 void ct_cpus_allowed(struct ct_cpus *out)

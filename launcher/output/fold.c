@@ -9,6 +9,7 @@
 #include "launcher/output/fold.h"
 
 #include "common/alloc.h"
+#include "common/ranges.h"
 #include "launcher/output/lines.h"
 
 #include <stdio.h>
@@ -29,8 +30,9 @@ struct waiting {
     char bytes[];
 };
 
-static bool has(const struct waiting *line, int index)
+static bool has(const void *set, int index)
 {
+    const struct waiting *line = set;
     return (line->ranks[index / 64] >> (index % 64) & 1) != 0;
 }
 
@@ -126,18 +128,12 @@ int ct_fold_add(struct ct_fold *fold, const struct ct_fold_line *line, int64_t n
 /* Writes the ranks as "0-3,7", or only their number ("x5") when that is too long. */
 static void list_ranks(const struct waiting *line, char out[LIST_MAX])
 {
+    const struct ct_ranges ranges = {
+        .has = has, .set = line, .count = CT_FOLD_RANKS_MAX, .first = line->first_rank};
+    char range[CT_RANGE_MAX];
     int len = 0;
-    for (int i = 0; i < CT_FOLD_RANKS_MAX && len < LIST_MAX; i++) {
-        if (!has(line, i)) {
-            continue;
-        }
-        int last = i;
-        while (last + 1 < CT_FOLD_RANKS_MAX && has(line, last + 1)) {
-            last++;
-        }
-        len += snprintf(out + len, (size_t)(LIST_MAX - len), last > i ? "%s%d-%d" : "%s%d",
-                        len > 0 ? "," : "", line->first_rank + i, line->first_rank + last);
-        i = last;
+    for (int at = 0; len < LIST_MAX && ct_ranges_next(&ranges, &at, range);) {
+        len += snprintf(out + len, (size_t)(LIST_MAX - len), "%s%s", len > 0 ? "," : "", range);
     }
     if (len >= LIST_MAX) {
         (void)snprintf(out, LIST_MAX, "x%d", line->count);

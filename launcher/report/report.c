@@ -7,6 +7,7 @@
  */
 #include "launcher/report/report.h"
 
+#include "common/ranges.h"
 #include "common/text.h"
 #include <inttypes.h>
 #include <limits.h>
@@ -57,24 +58,24 @@ static int count_of(const struct ct_report *report, member_fn member)
     return count;
 }
 
+struct members {
+    const struct ct_report *report;
+    member_fn member;
+};
+
+static bool has(const void *set, int local_rank)
+{
+    const struct members *members = set;
+    return members->member(&members->report->workers[local_rank]);
+}
+
 /* "ranks 0, 2-3" of those that are members; the one that failed first never is. */
 static void add_ranks(const struct ct_report *report, member_fn member, struct ct_buf *out)
 {
-    const struct ct_report_worker *workers = report->workers;
-    const char *comma = "";
-    ct_buf_addf(out, count_of(report, member) == 1 ? "rank " : "ranks ");
-    for (int i = 0; i < report->count; i++) {
-        if (!member(&workers[i])) {
-            continue;
-        }
-        int last = i;
-        while (last + 1 < report->count && member(&workers[last + 1])) {
-            last++;
-        }
-        ct_buf_addf(out, last > i ? "%s%d-%d" : "%s%d", comma, workers[i].rank, workers[last].rank);
-        comma = ", ";
-        i = last;
-    }
+    const struct members members = {report, member};
+    const struct ct_ranges ranges = {
+        .has = has, .set = &members, .count = report->count, .first = report->workers[0].rank};
+    (void)ct_ranges_add_ranks(&ranges, out);
 }
 
 int ct_report_headline(const struct ct_report *report, struct ct_buf *out)

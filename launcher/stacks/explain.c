@@ -6,6 +6,8 @@
  */
 #include "launcher/stacks/explain.h"
 
+#include "common/ranges.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -83,30 +85,25 @@ static bool is_together(const struct ct_explain *explain, int local_rank, int ot
            is_same_line(frame_of(explain, local_rank), frame_of(explain, other));
 }
 
-/* Appends "ranks 0, 2-7" of those that stand where `like` does; not `except`. Returns how many. */
+/* The ranks that stand where `like` does; not `except`. */
+struct together {
+    const struct ct_explain *explain;
+    int like, except;
+};
+
+static bool has(const void *set, int local_rank)
+{
+    const struct together *them = set;
+    return local_rank != them->except && is_together(them->explain, local_rank, them->like);
+}
+
+/* Appends "ranks 0, 2-7". Returns how many. */
 static int print_ranks(const struct ct_explain *explain, int like, int except, struct ct_buf *out)
 {
-    int count = 0;
-    const char *comma = "";
-    for (int i = 0; i < explain->probe->count; i++) {
-        count += i != except && is_together(explain, i, like);
-    }
-    ct_buf_addf(out, count == 1 ? "rank " : "ranks ");
-    for (int i = 0; i < explain->probe->count; i++) {
-        int last = i;
-        if (i == except || !is_together(explain, i, like)) {
-            continue;
-        }
-        while (last + 1 < explain->probe->count && last + 1 != except &&
-               is_together(explain, last + 1, like)) {
-            last++;
-        }
-        ct_buf_addf(out, last > i ? "%s%d-%d" : "%s%d", comma, explain->first_rank + i,
-                    explain->first_rank + last);
-        comma = ", ";
-        i = last;
-    }
-    return count;
+    const struct together them = {explain, like, except};
+    const struct ct_ranges ranges = {
+        .has = has, .set = &them, .count = explain->probe->count, .first = explain->first_rank};
+    return ct_ranges_add_ranks(&ranges, out);
 }
 
 /* Is an earlier rank listed with it? */

@@ -8,6 +8,7 @@
 #include "rendezvous/members/members_history.h"
 
 #include "common/exit_code.h"
+#include "common/ranges.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -101,8 +102,7 @@ void members_history_complete(struct ct_members *m, struct ct_failure *failure)
 void members_history_loss(const struct ct_member *member, enum ct_failure_kind kind,
                           const char *why, struct ct_failure *out)
 {
-    char ranks[64];
-    int last = member->first_rank + member->workers - 1;
+    char ranks[CT_RANGES_MACHINE_MAX];
     *out = (struct ct_failure){
         .kind = kind,
         .node_rank = member->node_rank,
@@ -113,11 +113,7 @@ void members_history_loss(const struct ct_member *member, enum ct_failure_kind k
     };
     (void)snprintf(out->host, sizeof(out->host), "%s", member->host);
     (void)snprintf(out->address, sizeof(out->address), "%s", members_address(member));
-    if (member->workers == 1) {
-        (void)snprintf(ranks, sizeof(ranks), "rank %d", last);
-    } else {
-        (void)snprintf(ranks, sizeof(ranks), "ranks %d-%d", member->first_rank, last);
-    }
+    (void)ct_ranges_machine(member->first_rank, member->workers, ranks);
     /* A long reason is cut, because the ranks behind it must be shown. */
     switch (kind) {
     case CT_FAILURE_AGENT:

@@ -70,10 +70,16 @@ needs_roots() {
     fi
 }
 
+# alone_in DIR: waits until no other tool of ours works in this root.
+alone_in() {
+    mkdir -p "$(dirname "$1")"
+    exec 9>"$1.lock"
+    flock 9
+}
+
 # debian_root RELEASE DIR PACKAGES: a new root in DIR with these packages, in which apt works.
 debian_root() {
     rm -rf --one-file-system "$2"
-    mkdir -p "$(dirname "$2")"
     mmdebstrap --quiet --variant=minbase --aptopt='Acquire::Check-Valid-Until "false"' --include="ca-certificates,$3" \
         "$1" "$2" "$debian_mirror"
     # Those of this machine, which may be behind a proxy that has its own.
@@ -89,7 +95,7 @@ in_root() {
 # export_tree DIR: the tree as it was committed last, all of it as old as that commit.
 export_tree() {
     mkdir -p "$1"
-    git -C "$root" archive HEAD | tar -x -C "$1"
+    git -C "$root" -c tar.umask=0022 archive HEAD | tar -x -C "$1"
     find "$1" -exec touch -h -d "@$(git -C "$root" log -1 --format=%ct)" {} +
 }
 

@@ -203,7 +203,7 @@ static int ctrun(struct launch *launch, char **argv)
     if (launch->options.print_config) {
         return print_config(launch);
     }
-    int rc = ct_store_address_check(&launch->resolved.store_address, &err);
+    int rc = ct_store_address_check(&launch->resolved.store_address, launch->resolved.shared, &err);
     if (rc != 0) {
         return fail(rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }

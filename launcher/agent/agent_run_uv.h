@@ -53,7 +53,8 @@ struct ct_agent_store {
     bool on_loopback; /* this node hosts the job's store at an address of the loopback, or at all
                          addresses */
     bool said_open;   /* the user was told that strangers may use a store of this node */
-    char busy[CT_FAILURE_WHAT_MAX];   /* says which program has taken the store's port; "" = none */
+    char busy[CT_FAILURE_WHAT_MAX]; /* says which program has taken the store's port; "" = none */
+    bool unresolved; /* the store's name was not known at the start: it may be this machine's */
     char registry[CT_JOB_FOLDER_MAX]; /* where the job is entered for ctrun-stat; "" = nowhere */
     uv_timer_t timer; /* at the start for on_kernel_log_due(), at the end for on_wait() */
     int64_t wait_until_ns;
@@ -220,8 +221,9 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event);
 CT_MUST_CHECK int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err);
 
 /* Hosts the job's store if its port was taken at the start and is free now: another job has ended,
- * or two agents of this machine tried at the same moment, and the kernel refused both. Returns the
- * server, or NULL if it still cannot. */
+ * or two agents of this machine tried at the same moment, and the kernel refused both. Or if its
+ * name is known now and is this machine's, as a pod's name becomes known after the pod has begun.
+ * Returns the server, or NULL if it still cannot. */
 struct ct_server *ct_agent_store_open_late(struct ct_agent_run *run);
 
 /* Gives the workers of a new generation an empty store. Only node rank 0 calls it. */

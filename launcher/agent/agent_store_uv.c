@@ -166,15 +166,20 @@ int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
     if (rc == 0) {
         enter_registry(run);
     }
-    if (rc == 0 || address->duty == CT_HOST_HERE) {
+    bool late = rc == CT_ENOENT && shared(run->job);
+    if (rc == 0 || (address->duty == CT_HOST_HERE && !late)) {
         return rc;
     }
     if (rc == CT_EBUSY) {
         (void)snprintf(run->store.busy, sizeof(run->store.busy), "%.500s", err->text);
-    } else if (err->sys != EADDRNOTAVAIL && rc != CT_ENOENT) {
-        return rc; /* after CT_ENOENT the name may become known later */
+    } else if (late) {
+        run->store.unresolved = true;
+    } else if (err->sys != EADDRNOTAVAIL) {
+        return rc;
     }
-    ct_log(&run->log, CT_LOG_INFO, "another machine hosts the store: %s", err->text);
+    ct_log(&run->log, CT_LOG_INFO, "%s: %s",
+           late ? "it turns out later who hosts the store" : "another machine hosts the store",
+           err->text);
     *err = (struct ct_err){0};
     return 0;
 }
@@ -182,10 +187,15 @@ int ct_agent_store_open(struct ct_agent_run *run, struct ct_err *err)
 struct ct_server *ct_agent_store_open_late(struct ct_agent_run *run)
 {
     struct ct_err err = {0};
-    if (run->store.busy[0] == '\0' || host_store(run, &err) != 0) {
+    if (run->store.busy[0] == '\0' && !run->store.unresolved) {
+        return NULL;
+    }
+    if (host_store(run, &err) != 0) {
+        run->store.unresolved = run->store.unresolved && err.sys != EADDRNOTAVAIL;
         return NULL;
     }
     run->store.busy[0] = '\0';
+    run->store.unresolved = false;
     enter_registry(run);
     ct_agent_page_say(run, false);
     return run->store.server;

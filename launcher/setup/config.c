@@ -323,7 +323,8 @@ static void print_devices(struct table *table, char *const *env)
 static void print_store_problem(struct table *table)
 {
     struct ct_err err = {0};
-    int rc = ct_store_address_check(&table->config->resolved->store_address, &err);
+    const struct ct_resolved *resolved = table->config->resolved;
+    int rc = ct_store_address_check(&resolved->store_address, resolved->shared, &err);
     if (rc != 0) {
         row(table, "problem", NULL, "%s", err.text);
         table->exit_code = rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP;

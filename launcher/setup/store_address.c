@@ -64,7 +64,7 @@ const char *ct_store_address_master(const struct ct_store_address *address, cons
     return ct_addr_is_any(address->host) ? "127.0.0.1" : address->host;
 }
 
-int ct_store_address_check(const struct ct_store_address *address, struct ct_err *err)
+int ct_store_address_check(const struct ct_store_address *address, bool shared, struct ct_err *err)
 {
     if (address->duty != CT_HOST_HERE) {
         if (address->option == NULL) {
@@ -79,6 +79,12 @@ int ct_store_address_check(const struct ct_store_address *address, struct ct_err
                                 address->option);
     }
     int rc = address->also != NULL ? check_local("--rdzv-endpoint", address->also, err) : 0;
-    return rc != 0 || address->option == NULL ? rc
-                                              : check_local(address->option, address->host, err);
+    if (rc == 0 && address->option != NULL) {
+        rc = check_local(address->option, address->host, err);
+    }
+    if (rc == CT_ENOENT && shared) {
+        *err = (struct ct_err){0};
+        return 0;
+    }
+    return rc;
 }

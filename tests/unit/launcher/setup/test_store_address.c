@@ -10,16 +10,16 @@ static void other_machines_are_told_by_binding(void **state)
         .host = "127.0.0.2", .option = "--local-addr", .also = "localhost"};
     struct ct_err err = {0};
     (void)state;
-    assert_int_equal(ct_store_address_check(&address, &err), 0);
+    assert_int_equal(ct_store_address_check(&address, false, &err), 0);
     address.also = "192.0.2.1";
-    assert_int_equal(ct_store_address_check(&address, &err), CT_EINVAL);
+    assert_int_equal(ct_store_address_check(&address, false, &err), CT_EINVAL);
     assert_non_null(
         strstr(err.text, "--rdzv-endpoint 192.0.2.1 is not an address of this machine"));
     address = (struct ct_store_address){.host = "192.0.2.1", .option = "--master-addr"};
-    assert_int_equal(ct_store_address_check(&address, &err), CT_EINVAL);
+    assert_int_equal(ct_store_address_check(&address, false, &err), CT_EINVAL);
     assert_non_null(strstr(err.text, "--master-addr 192.0.2.1"));
     address.option = NULL; /* the default is not asked about */
-    assert_int_equal(ct_store_address_check(&address, &err), 0);
+    assert_int_equal(ct_store_address_check(&address, false, &err), 0);
 }
 
 static void a_shared_store_must_be_found(void **state)
@@ -27,15 +27,29 @@ static void a_shared_store_must_be_found(void **state)
     struct ct_store_address address = {.duty = CT_HOST_IF_OURS, .host = "127.0.0.1", .port = 5};
     struct ct_err err = {0};
     (void)state;
-    assert_int_equal(ct_store_address_check(&address, &err), CT_EINVAL);
+    assert_int_equal(ct_store_address_check(&address, false, &err), CT_EINVAL);
     assert_non_null(strstr(err.text, "--rdzv-endpoint"));
     address.option = "--master-addr";
-    assert_int_equal(ct_store_address_check(&address, &err), 0);
+    assert_int_equal(ct_store_address_check(&address, false, &err), 0);
     address.host = "192.0.2.1"; /* whose it is turns out later */
-    assert_int_equal(ct_store_address_check(&address, &err), 0);
+    assert_int_equal(ct_store_address_check(&address, false, &err), 0);
     address.port = 0;
-    assert_int_equal(ct_store_address_check(&address, &err), CT_EINVAL);
+    assert_int_equal(ct_store_address_check(&address, false, &err), CT_EINVAL);
     assert_non_null(strstr(err.text, "--master-addr: port 0"));
+}
+
+static void a_name_may_become_known_later(void **state)
+{
+    struct ct_store_address address = {
+        .host = "nowhere.invalid", .port = 5, .option = "--master-addr"};
+    struct ct_err err = {0};
+    (void)state;
+    assert_int_equal(ct_store_address_check(&address, false, &err), CT_ENOENT);
+    err = (struct ct_err){0};
+    assert_int_equal(ct_store_address_check(&address, true, &err), 0);
+    assert_int_equal(err.code, 0);
+    address.host = "192.0.2.1"; /* an address is known */
+    assert_int_equal(ct_store_address_check(&address, true, &err), CT_EINVAL);
 }
 
 static void workers_are_told_what_leads_to_the_store_from_here(void **state)
@@ -87,6 +101,7 @@ int main(void)
         cmocka_unit_test(workers_are_told_what_leads_to_the_store_from_here),
         cmocka_unit_test(other_machines_are_told_by_binding),
         cmocka_unit_test(a_shared_store_must_be_found),
+        cmocka_unit_test(a_name_may_become_known_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -398,3 +398,16 @@ int ct_client_add(struct ct_client *client, const char *key, int64_t delta, int6
     }
     return rc;
 }
+
+int ct_client_delete(struct ct_client *client, const char *key, bool *there, struct ct_err *err)
+{
+    int rc = begin_key(client, CT_OP_DELETE_KEY, key, err);
+    if (rc != 0) {
+        return rc;
+    }
+    int64_t deadline = deadline_of(client), deleted = 0;
+    rc = send_request(client, NULL, 0, deadline, err);
+    rc = rc == 0 ? receive(client, &deleted, sizeof(deleted), deadline, err) : rc;
+    *there = rc == 0 && deleted > 0;
+    return rc;
+}

@@ -51,4 +51,8 @@ CT_MUST_CHECK int ct_client_check(struct ct_client *client, const char *key, boo
 CT_MUST_CHECK int ct_client_add(struct ct_client *client, const char *key, int64_t delta,
                                 int64_t *out, struct ct_err *err);
 
+/* Gives *there: was the key in the store? It no longer is. */
+CT_MUST_CHECK int ct_client_delete(struct ct_client *client, const char *key, bool *there,
+                                   struct ct_err *err);
+
 #endif

@@ -144,6 +144,20 @@ static void test_add_returns_the_sum(void **state)
     assert_int_equal(n, -2);
 }
 
+static void test_a_key_is_deleted(void **state)
+{
+    struct fixture *f = *state;
+    bool there = true;
+    assert_int_equal(ct_client_delete(f->client, "k", &there, NULL), 0);
+    assert_false(there);
+    set(f->client, "k", "v");
+    assert_int_equal(ct_client_delete(f->client, "k", &there, NULL), 0);
+    assert_true(there);
+    assert_int_equal(ct_client_check(f->client, "k", &there, NULL), 0);
+    assert_false(there);
+    expect_usable(f->client);
+}
+
 static void test_check_tells_whether_a_key_is_there(void **state)
 {
     struct fixture *f = *state;
@@ -542,6 +556,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_set_and_get, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_get_appends_to_the_buffer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_add_returns_the_sum, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_key_is_deleted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_check_tells_whether_a_key_is_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_largest_value_travels_both_ways, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_get_waits_for_another_client, set_up, tear_down),

@@ -8,6 +8,7 @@
 #include "launcher/agent/agent_uv.h"
 #include "launcher/cli/help.h"
 #include "launcher/fleet/fleet_launch.h"
+#include "launcher/preflight/preflight_probe.h"
 #include "launcher/process/guard.h"
 #include "launcher/report/report.h"
 #include "launcher/report/report_file.h"
@@ -87,8 +88,7 @@ static int print_config(const struct launch *launch)
     const struct ct_config config = {&launch->options, &launch->scheduler, &launch->resolved,
                                      &launch->machine, NULL};
     struct ct_buf text = CT_BUF_INIT;
-    int job_exit_code = CT_EXIT_OK;
-    int made = ct_config_print(&config, environ, &job_exit_code, &text);
+    int job_exit_code = CT_EXIT_OK, made = ct_config_print(&config, environ, &job_exit_code, &text);
     return print_text(made, &text) == CT_EXIT_OK ? job_exit_code : CT_EXIT_SETUP;
 }
 
@@ -214,7 +214,7 @@ int main(int argc, char **argv)
 {
     struct launch launch = {0};
     (void)argc;
-    int exit_code = ctrun(&launch, argv);
+    int exit_code = ct_preflight_is_probe(argv) ? ct_preflight_probe(argv) : ctrun(&launch, argv);
     ct_scheduler_fini(&launch.scheduler);
     return exit_code;
 }

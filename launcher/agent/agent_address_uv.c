@@ -35,13 +35,24 @@ void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told)
 
 /* ---- the interface -------------------------------------------------------------------------- */
 
+/* "" if no other machine has connected to this one, which hosts the store. */
+static const char *own_address(const struct ct_agent_run *run)
+{
+    return run->store.server != NULL || came_by_loopback(&run->store, run->membership.link)
+               ? run->address.store
+               : ct_link_local_address(run->membership.link);
+}
+
+const char *ct_agent_address_here(const struct ct_agent_run *run)
+{
+    const char *address = own_address(run);
+    return address[0] != '\0' ? address : "127.0.0.1";
+}
+
 void ct_agent_address_choose_interface(struct ct_agent_run *run)
 {
     const struct ct_interface_facts *facts = &run->address.search.facts;
-    const char *address =
-        run->store.server != NULL || came_by_loopback(&run->store, run->membership.link)
-            ? run->address.store
-            : ct_link_local_address(run->membership.link);
+    const char *address = own_address(run);
     run->address.interface[0] = '\0';
     if (facts->named || run->worker_env.node_count < 2 || !ct_interface_is_open(run->job->env)) {
         return;

@@ -325,8 +325,10 @@ void ct_agent_report_collect(struct ct_agent_run *run)
         shorten(run->report.error_file.traceback != NULL ? run->report.error_file.traceback
                                                          : run->workers.list[failed].hang.stack);
     ct_buf_reset(&plain);
-    failure->advice = make_advice(&run->agent.failure.end, run->workers.list[failed].report.memory,
-                                  failure, &plain);
+    failure->advice = run->agent.failure.end.kind == CT_END_UNFIT && run->check.advice[0] != '\0'
+                          ? ct_strdup(run->check.advice)
+                          : make_advice(&run->agent.failure.end,
+                                        run->workers.list[failed].report.memory, failure, &plain);
     ct_buf_fini(&plain);
 }
 
@@ -411,6 +413,7 @@ static struct ct_job_end end_of(const struct ct_agent_run *run)
         .max_restarts = options->max_restarts,
         .signo = run->agent.signo,
         .fixed_nodes = resolved->min_nodes == resolved->max_nodes && options->spares == 0,
+        .preflight = run->check.result.report,
     };
 }
 

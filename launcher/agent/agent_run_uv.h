@@ -20,6 +20,7 @@
 #include "launcher/agent/stack_asker_uv.h"
 #include "launcher/agent/uninterruptible_monitor_uv.h"
 #include "launcher/agent/worker_uv.h"
+#include "launcher/preflight/preflight_probe.h"
 #include "launcher/report/job_story.h"
 #include "launcher/report/trace.h"
 #include "launcher/setup/interface_uv.h"
@@ -123,10 +124,13 @@ struct ct_agent_workers {
     struct ct_err start_err;            /* why a worker could not be started */
 };
 
-/* The check of this machine before a generation. */
+/* The checks of this machine before a generation. */
 struct ct_agent_check {
-    struct ct_health_check *running;   /* NULL = none */
-    char tail[CT_HEALTH_TAIL_MAX + 1]; /* what a check that failed wrote last */
+    struct ct_health_check *running;    /* NULL = none */
+    char tail[CT_HEALTH_TAIL_MAX + 1];  /* what a check that failed wrote last */
+    char advice[CT_FAILURE_WHAT_MAX];   /* what to do about it; "" = the usual */
+    bool passed;                        /* the preflight has passed here */
+    struct ct_preflight_outcome result; /* of the last preflight, if it had a report */
 };
 
 /* Watch for workers that make no progress. */
@@ -332,6 +336,9 @@ void ct_agent_address_close(struct ct_agent_address *address);
 void ct_agent_address_choose_master(struct ct_agent_run *run, const char *told);
 void ct_agent_address_choose_interface(struct ct_agent_run *run);
 
+/* The address by which the other machines of this world reach this one. */
+const char *ct_agent_address_here(const struct ct_agent_run *run);
+
 /* ---- agent_guest_uv.c ------------------------------------------------------------------------ */
 
 /* To be called when a world has come and worker_env names its store. Returns true when this node's
@@ -344,11 +351,21 @@ bool ct_agent_guest_cancel(struct ct_agent_run *run, int generation);
 
 void ct_agent_guest_close(struct ct_agent_guest *guest);
 
+/* ---- agent_check_uv.c ------------------------------------------------------------------------ */
+
+/* Starts the first worker of a generation, after the checks of this machine. Returns true if the
+ * agent hears later of that worker; else *event says what has become of it. */
+bool ct_agent_check_and_start(struct ct_agent_run *run, struct ct_agent_event *event);
+
+/* Ends what is being checked. */
+void ct_agent_check_stop(struct ct_agent_run *run);
+
+void ct_agent_check_fini(struct ct_agent_check *check);
+
 /* ---- agent_workers_uv.c ---------------------------------------------------------------------- */
 
-/* To be called before the first worker of a generation is started. Returns true if the machine is
- * being checked; the agent hears later whether that worker has started. */
-bool ct_agent_workers_check(struct ct_agent_run *run);
+/* Forgets the last generation. To be called before anything is known of a worker of the new one. */
+CT_MUST_CHECK int ct_agent_workers_begin(struct ct_agent_run *run);
 
 /* Starts the worker and returns the event for the agent. */
 struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local_rank);

@@ -139,9 +139,9 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
         carry_out(run, &update);
         if (update.serve) {
             event = serve(run);
-        } else if (update.spawn > 0 || (update.spawn == 0 && !ct_agent_workers_check(run))) {
+        } else if (update.spawn > 0) {
             event = ct_agent_workers_start(run, update.spawn);
-        } else {
+        } else if (update.spawn < 0 || ct_agent_check_and_start(run, &event)) {
             break; /* if the machine is being checked, the end of the check comes as an event */
         }
     }
@@ -330,6 +330,7 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
 static void free_all(struct ct_agent_run *run)
 {
     ct_stack_asker_fini(&run->asker);
+    ct_agent_check_fini(&run->check);
     ct_agent_fini(&run->agent);
     ct_port_reserve_fini(&run->reserve);
     ct_snapshot_fini(&run->workers.snapshot);

@@ -15,7 +15,6 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
-#include "launcher/util/strlist.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -67,7 +66,7 @@ static void reset_workers(struct ct_agent_workers *workers, struct ct_file_timer
     workers->kept = 0;
 }
 
-static int begin_generation(struct ct_agent_run *run)
+int ct_agent_workers_begin(struct ct_agent_run *run)
 {
     bool first = run->report.story.worlds <= 1;
     ct_trace_job_begin(&run->trace.data, CT_TRACE_SPAWN, ct_clock_now(NULL));
@@ -80,66 +79,6 @@ static int begin_generation(struct ct_agent_run *run)
     }
     return ct_logdir_make(run->job->logdir, run->worker_env.generation, run->job->resolved->workers,
                           &run->workers.start_err);
-}
-
-/* The health check has ended. Starts the first worker, or reports this machine as unfit. */
-static void on_checked(void *data, const char *why, const char *tail)
-{
-    struct ct_agent_run *run = data;
-    struct ct_agent_workers *workers = &run->workers;
-    run->check.running = NULL;
-    if (why[0] == '\0') {
-        ct_agent_dispatch(run, ct_agent_workers_start(run, 0));
-        return;
-    }
-    (void)snprintf(run->check.tail, sizeof(run->check.tail), "%s", tail);
-    workers->start_err = (struct ct_err){0};
-    if (begin_generation(run) == 0) {
-        (void)ct_err_set(&workers->start_err, CT_EIO, "%s", why);
-    }
-    workers->list[0].report.rank = run->worker_env.first_rank;
-    workers->list[0].report.end.kind = CT_END_UNFIT;
-    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_NOT_STARTED,
-                                                   .end = workers->list[0].report.end});
-}
-
-/* Gives the environment of the check: ours, and the cookie by which its processes are found. */
-static int make_check_env(const struct ct_agent_run *run, struct ct_strlist *env)
-{
-    int rc = 0;
-    for (char *const *entry = run->job->env; rc == 0 && *entry != NULL; entry++) {
-        rc = ct_strlist_borrow(env, *entry);
-    }
-    rc = rc == 0 ? ct_strlist_borrow(env, ct_cookie_env(run->job->cookie)) : rc;
-    rc = rc == 0 ? ct_strlist_printf(env, "CTRUN_GENERATION=%d", run->worker_env.generation) : rc;
-    return rc == 0 ? ct_strlist_close(env) : rc;
-}
-
-bool ct_agent_workers_check(struct ct_agent_run *run)
-{
-    const struct ct_options *options = run->job->options;
-    struct ct_strlist env = {0};
-    struct ct_err err = {0};
-    if (options->health_check == NULL) {
-        return false;
-    }
-    int rc = make_check_env(run, &env);
-    if (rc == 0) {
-        const struct ct_health_options health = {
-            .command = options->health_check,
-            .env = env.list,
-            .timeout_ms = (int64_t)options->health_check_timeout * 1000,
-            .done = on_checked,
-            .data = run,
-        };
-        rc = ct_health_check_start(&run->loop, &health, &run->check.running, &err);
-    }
-    ct_strlist_fini(&env);
-    if (rc != 0) {
-        ct_log(&run->log, CT_LOG_WARNING, "the health check could not be started: %s",
-               err.text[0] != '\0' ? err.text : "out of memory");
-    }
-    return rc == 0;
 }
 
 struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local_rank)
@@ -160,11 +99,14 @@ struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local
     workers->start_err = (struct ct_err){0};
     if (local_rank == 0) { /* the first of its generation */
         ct_agent_warm_begin(run);
-        rc = begin_generation(run);
+        rc = ct_agent_workers_begin(run);
         worker->report.rank = run->worker_env.first_rank;
         worker->report.end.kind = CT_END_NOT_STARTED;
     }
-    if (rc == 0 && !ct_agent_keep_resume(workers, &run->log, local_rank, &options)) {
+    if (rc == 0 && run->job->options->preflight_only) {
+        worker->report = (struct ct_report_worker){.rank = run->worker_env.first_rank + local_rank,
+                                                   .end.kind = CT_END_EXITED};
+    } else if (rc == 0 && !ct_agent_keep_resume(workers, &run->log, local_rank, &options)) {
         ct_order_writer_order(&workers->orders, local_rank, run->worker_env.generation,
                               CT_ORDER_NONE);
         rc = ct_worker_start(worker, local_rank, &options, &workers->start_err);
@@ -220,8 +162,7 @@ static void on_stopped(void *data, const struct ct_procs_stopped *result)
 
 void ct_agent_workers_stop(struct ct_agent_run *run, int signo, int64_t grace_ms)
 {
-    ct_health_check_cancel(run->check.running);
-    run->check.running = NULL;
+    ct_agent_check_stop(run);
     if (!run->workers.draining) {
         run->workers.stopping = true;
         ct_trace_job_begin(&run->trace.data, CT_TRACE_STOP, ct_clock_now(NULL));

@@ -13,6 +13,8 @@
 #include "launcher/agent/health_check_uv.h"
 
 #include "common/alloc.h"
+#include "common/buf.h"
+#include "common/exit_code.h"
 #include "launcher/process/spawn.h"
 #include "launcher/report/worker_end.h"
 
@@ -34,11 +36,14 @@ struct ct_health_check {
     uv_poll_t ended, written;
     uv_timer_t deadline;
     int handles; /* that are not closed yet */
+    const char *name, *timeout_option;
+    bool shell; /* it is a command for the shell */
     int64_t timeout_ms;
     bool late, closing;
     char why[CT_HEALTH_WHY_MAX];
-    char tail[CT_HEALTH_TAIL_MAX + 1];
-    size_t tail_len;
+    int not_run;
+    struct ct_buf tail;
+    size_t keep;
     ct_health_done_fn done; /* NULL = cancelled */
     void *data;
 };
@@ -51,6 +56,7 @@ static void free_check(struct ct_health_check *check)
     if (check->output >= 0) {
         (void)close(check->output);
     }
+    ct_buf_fini(&check->tail);
     ct_free(check);
 }
 
@@ -61,7 +67,13 @@ static void on_closed(uv_handle_t *handle)
         return;
     }
     if (check->done != NULL) {
-        check->done(check->data, check->why, check->tail);
+        const char *tail = ct_buf_cstr(&check->tail);
+        const struct ct_health_result result = {
+            .why = check->why,
+            .tail = tail != NULL ? tail : "",
+            .not_run = check->not_run,
+        };
+        check->done(check->data, &result);
     }
     free_check(check);
 }
@@ -79,14 +91,13 @@ static void close_check(struct ct_health_check *check)
 /* Reads what has come, and keeps its end. Returns false at the end of the pipe. */
 static bool read_output(struct ct_health_check *check)
 {
-    char bytes[CT_HEALTH_TAIL_MAX];
+    char bytes[16384];
     ssize_t got;
     while ((got = read(check->output, bytes, sizeof(bytes))) > 0) {
-        size_t len = (size_t)got, keep = CT_HEALTH_TAIL_MAX - len;
-        keep = check->tail_len < keep ? check->tail_len : keep;
-        memmove(check->tail, check->tail + check->tail_len - keep, keep);
-        memcpy(check->tail + keep, bytes, len);
-        check->tail_len = keep + len;
+        ct_buf_add(&check->tail, bytes, (size_t)got);
+        if (check->tail.len > check->keep) {
+            ct_buf_consume(&check->tail, check->tail.len - check->keep);
+        }
     }
     return got < 0 && (errno == EAGAIN || errno == EINTR);
 }
@@ -94,29 +105,39 @@ static bool read_output(struct ct_health_check *check)
 /* A command may write NUL, which would hide what follows. */
 static void end_tail(struct ct_health_check *check)
 {
-    for (size_t i = 0; i < check->tail_len; i++) {
-        check->tail[i] = check->tail[i] == '\0' ? '?' : check->tail[i];
+    unsigned char *bytes = ct_buf_bytes(&check->tail);
+    for (size_t i = 0; i < check->tail.len; i++) {
+        bytes[i] = bytes[i] == '\0' ? '?' : bytes[i];
     }
-    check->tail[check->tail_len] = '\0';
 }
 
 /* Says in words how the command ended. */
 static void judge(struct ct_health_check *check, const siginfo_t *info)
 {
     if (check->late) {
-        (void)snprintf(check->why, sizeof(check->why),
-                       "its health check did not end within %g s (--health-check-timeout)",
-                       (double)check->timeout_ms / 1000);
+        const char *option = check->timeout_option;
+        (void)snprintf(check->why, sizeof(check->why), "its %s did not end within %g s%s%s%s",
+                       check->name, (double)check->timeout_ms / 1000, option != NULL ? " (" : "",
+                       option != NULL ? option : "", option != NULL ? ")" : "");
         return;
     }
     const struct ct_worker_end end = {
         .kind = info->si_code == CLD_EXITED ? CT_END_EXITED : CT_END_SIGNALED,
         .value = info->si_status,
     };
+    if (check->shell && end.kind == CT_END_EXITED &&
+        (end.value == CT_EXIT_NOT_FOUND || end.value == CT_EXIT_NOT_EXECUTABLE)) {
+        check->not_run = end.value;
+        (void)snprintf(check->why, sizeof(check->why),
+                       "the command of its %s %s there (exit code %d of /bin/sh)", check->name,
+                       end.value == CT_EXIT_NOT_FOUND ? "was not found" : "cannot be executed",
+                       end.value);
+        return;
+    }
     struct ct_buf text = CT_BUF_INIT;
     int rc = ct_worker_end_describe(&end, &text);
     if (!ct_worker_end_is_success(&end)) {
-        (void)snprintf(check->why, sizeof(check->why), "its health check %.200s",
+        (void)snprintf(check->why, sizeof(check->why), "its %s %.200s", check->name,
                        rc == 0 ? ct_buf_cstr(&text) : "failed");
     }
     ct_buf_fini(&text);
@@ -188,21 +209,29 @@ int ct_health_check_start(uv_loop_t *loop, const struct ct_health_options *optio
     int ends[2];
     struct ct_health_check *check = ct_calloc(1, sizeof(*check));
     if (check == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "out of memory for the health check");
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     check->child.pidfd = check->output = -1;
     check->done = options->done;
     check->data = options->data;
+    check->name = options->name;
+    check->shell = options->command != NULL;
+    check->keep = options->keep;
     check->timeout_ms = options->timeout_ms;
+    check->timeout_option = options->timeout_option;
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        int rc = ct_err_sys(err, CT_EIO, errno, "cannot make a pipe for the health check");
+        int rc = ct_err_sys(err, CT_EIO, errno, "cannot make a pipe");
         free_check(check);
         return rc;
     }
     check->output = ends[0];
     (void)fcntl(ends[0], F_SETFL, O_NONBLOCK); /* not the end that the command gets */
     const struct ct_spawn_options spawn = {
-        .path = SHELL, .argv = argv, .envp = options->env, .stdio = {-1, ends[1], ends[1]}};
+        .path = check->shell ? SHELL : options->path,
+        .argv = check->shell ? argv : options->argv,
+        .envp = options->env,
+        .stdio = {-1, ends[1], ends[1]},
+    };
     int rc = ct_spawn(&spawn, &check->child, err);
     (void)close(ends[1]);
     if (rc != 0) {

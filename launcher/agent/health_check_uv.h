@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs the command of --health-check once, with a deadline.
+ * Runs a check of this machine once, with a deadline: the command of --health-check, or a program
+ * of ctrun's own.
  */
 #ifndef CT_LAUNCHER_AGENT_HEALTH_CHECK_UV_H
 #define CT_LAUNCHER_AGENT_HEALTH_CHECK_UV_H
@@ -17,15 +18,26 @@
 
 struct ct_health_check;
 
-/* `why` is "" if the machine is fit, else what is wrong, such as "its health check exited with code
- * 3". `tail` is what the command wrote last, on either stream. Both are borrowed. */
-typedef void (*ct_health_done_fn)(void *data, const char *why, const char *tail);
+/* How a check has ended. Borrowed. */
+struct ct_health_result {
+    const char
+        *why; /* "" if it exited with 0, else such as "its health check exited with code 3" */
+    const char *tail; /* what it wrote last, on either stream */
+    int not_run; /* the exit code of a shell that could not run the command, 126 or 127; else 0 */
+};
 
-/* Everything is borrowed for the call, but `data`. */
+typedef void (*ct_health_done_fn)(void *data, const struct ct_health_result *result);
+
+/* Everything is borrowed for the call, but `data` and `name`. */
 struct ct_health_options {
+    const char *name;    /* in messages: "health check" */
     const char *command; /* for /bin/sh -c */
+    const char *path;    /* the program instead, if there is no command */
+    char *const *argv;   /* its words */
     char *const *env;    /* of the command */
+    size_t keep;         /* bytes that are kept of what it wrote last */
     int64_t timeout_ms;
+    const char *timeout_option; /* that sets this time; NULL = none does */
     ct_health_done_fn done; /* called once, unless the check is cancelled; never inside of a call */
     void *data;
 };

@@ -296,6 +296,7 @@ static int spawn(struct ct_worker *worker, int local_rank, const struct ct_worke
     struct ct_strlist args = {0}, vars = {0};
     int rc = ct_worker_describe(options, local_rank, worker->server_socket, &args, &vars, err);
     if (rc != 0) {
+        worker->report.end.value = rc == CT_ENOMEM ? 0 : CT_END_NO_LACK;
         goto out;
     }
     if (options->take_spare != NULL) {

@@ -8,6 +8,7 @@
 #include "common/num.h"
 #include "launcher/cli/option_values.h"
 #include "launcher/cli/rdzv_conf.h"
+#include "launcher/preflight/preflight_limits.h"
 #include "launcher/util/signals.h"
 #include "rendezvous/control/control.h"
 
@@ -271,6 +272,20 @@ static int read_signal(const char *origin, const char *value, int *out, struct c
     return 0;
 }
 
+static const char *const preflight_words[] = {"first", "each", NULL};
+
+/* Checks the text, which the preflight itself reads. */
+static int read_preflight_limits(const char *origin, const char *value, const char **out,
+                                 struct ct_err *err)
+{
+    struct ct_preflight_limits limits = CT_PREFLIGHT_LIMITS_INIT;
+    if (ct_preflight_limits_parse(value, &limits, err) != 0) {
+        return ct_err_wrap(err, "%s", origin);
+    }
+    *out = value;
+    return 0;
+}
+
 static int apply_special(const struct ct_option_spec *spec, const char *origin, const char *value,
                          struct ct_options *options, struct ct_err *err)
 {
@@ -318,6 +333,13 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
     case CT_OPT_WARM:
         options->warm = -1;
         return value == NULL ? 0 : read_int(origin, value, 0, CT_WORKERS_MAX, &options->warm, err);
+    case CT_OPT_PREFLIGHT:
+        number = 0;
+        rc = value == NULL ? 0 : ct_option_word(origin, value, preflight_words, &number, err);
+        options->preflight = rc == 0 ? CT_PREFLIGHT_FIRST + (unsigned)number : options->preflight;
+        return rc;
+    case CT_OPT_PREFLIGHT_LIMITS:
+        return read_preflight_limits(origin, value, &options->preflight_limits, err);
     case CT_OPT_HANG_TIMEOUT:
         return ct_option_hang_timeout(origin, value, &options->hang_timeout_ns, err);
     case CT_OPT_HANG_STACKS:

@@ -96,6 +96,18 @@ const struct ct_option_spec ct_option_table[] = {
      "how long that command may take, before it is killed and the machine\n"
      "counts as failed. Default 30",
      .ctrun_only = true, .topic = CT_HELP_RESTART, NUMBER(health_check_timeout, 1, 86400)},
+    {CT_OPT_PREFLIGHT, 0, false, "preflight", "[=first|each]",
+     "before the first generation (each: before each), check shared memory,\n"
+     "limits, disk, clock and GPUs of every machine, and the network between\n"
+     "them; a machine that is not fit is left out as by --health-check",
+     .after_equals = true, .ctrun_only = true, .topic = CT_HELP_RESTART},
+    {CT_OPT_PREFLIGHT_ONLY, 0, false, "preflight-only", NULL,
+     "check the machines, print a table, and run no program", .ctrun_only = true,
+     .topic = CT_HELP_RESTART, FLAG(preflight_only)},
+    {CT_OPT_PREFLIGHT_LIMITS, 0, false, "preflight-limits", "KEY=VALUE,...",
+     "what a machine must have. Keys: shm (32M for each worker), disk (256M),\n"
+     "clock (10 s), memlock, gpus, bandwidth (bytes/s) and latency (seconds)",
+     .ctrun_only = true, .topic = CT_HELP_RESTART},
     {CT_OPT_SHUTDOWN_TIMEOUT, 0, false, "shutdown-timeout", "SECONDS",
      "how long a worker may take to stop, before it is killed. Default:\n"
      "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30",

@@ -196,10 +196,10 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
             return rc;
         }
     }
-    if (argv[at.next] == NULL) {
+    if (argv[at.next] == NULL && !options->preflight_only) {
         return ct_err_set(err, CT_EINVAL, "no program to run is given %s", SEE_HELP);
     }
-    if (argv[at.next][0] == '\0') {
+    if (argv[at.next] != NULL && argv[at.next][0] == '\0') {
         return ct_err_set(err, CT_EINVAL, "the name of the program is empty");
     }
     options->command = argv + at.next;
@@ -284,6 +284,9 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
     if (options.limits.window_restarts > 0 &&
         ct_option_given(&options, CT_OPT_MAX_RESTARTS) == CT_GIVEN_NOT) {
         options.max_restarts = INT_MAX; /* the budget is the only limit */
+    }
+    if (options.preflight_only && options.preflight == CT_PREFLIGHT_OFF) {
+        options.preflight = CT_PREFLIGHT_FIRST;
     }
     rc = options.standalone ? apply_standalone(&options, err) : 0;
     if (rc != 0) {

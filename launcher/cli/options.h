@@ -55,6 +55,9 @@ enum ct_fold_mode {
     CT_FOLD_MODE_OFF,
 };
 
+/* Before which generations the machines and their network are checked. */
+enum ct_preflight_when { CT_PREFLIGHT_OFF, CT_PREFLIGHT_FIRST, CT_PREFLIGHT_EACH };
+
 enum ct_on_hang { CT_ON_HANG_REPORT, CT_ON_HANG_RESTART, CT_ON_HANG_ABORT };
 
 struct ct_rank_set {
@@ -112,8 +115,11 @@ struct ct_options {
     const char *trace;            /* file for the trace of this machine; NULL = none */
     int max_restarts;
     struct ct_restart_limits limits;
-    const char *health_check;         /* a command; NULL = none */
-    int health_check_timeout;         /* seconds */
+    const char *health_check; /* a command; NULL = none */
+    int health_check_timeout; /* seconds */
+    enum ct_preflight_when preflight;
+    bool preflight_only;
+    const char *preflight_limits;     /* checked; NULL = the defaults */
     struct ct_code_set no_restart_on; /* ends of a worker after which no restart follows */
     int warm;                /* spares that are wanted; 0 = none, -1 = one for each worker */
     const char *warm_import; /* NULL = not given */
@@ -134,7 +140,8 @@ struct ct_options {
     int preempt_signal;                  /* to workers; 0 = the one that ctrun has received */
     const char *signals;                 /* --signals-to-handle, as given */
     const char *run_id;                  /* NULL = not given */
-    char *const *command; /* program and its arguments, NULL-terminated; NULL when only printing */
+    char *const *command; /* program and its arguments, NULL-terminated; NULL when only printing,
+                             empty perhaps with --preflight-only */
 };
 
 /* Do the options ask for a text such as --help, and for no job? */

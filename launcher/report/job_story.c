@@ -468,6 +468,12 @@ static int add_members(cJSON *root, const struct ct_job_story *story, const stru
     if (rc != 0) {
         return rc;
     }
+    if (end->preflight != NULL) {
+        rc = add_item(root, "preflight", cJSON_Duplicate(end->preflight, true));
+        if (rc != 0) {
+            return rc;
+        }
+    }
     rc = clean_texts(root); /* ct_json_add_name() escapes the texts that follow */
     if (rc != 0) {
         return rc;

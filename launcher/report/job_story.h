@@ -35,6 +35,7 @@ struct ct_job_end {
     int exit_code, max_restarts;
     int signo;        /* that the job was asked to end by; 0 = none */
     bool fixed_nodes; /* it needs each of its machines: neither --nnodes MIN:MAX nor --spares */
+    const struct cJSON *preflight; /* of all machines, where node rank 0 is; NULL = none */
 };
 
 void ct_job_story_init(struct ct_job_story *story, int workers, int64_t now_ns);

@@ -76,7 +76,7 @@ int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out)
         break;
     case CT_END_NOT_STARTED:
         ct_buf_addf(out, "could not be started: %s",
-                    end->value != 0 ? strerror(end->value) : "its set-up failed");
+                    end->value > 0 ? strerror(end->value) : "its set-up failed");
         break;
     }
     return ct_buf_status(out);
@@ -102,9 +102,11 @@ int ct_worker_end_exit_code(const struct ct_worker_end *end)
     case CT_END_UNINTERRUPTIBLE:
         return CT_EXIT_HUNG;
     case CT_END_UNFIT:
-        return CT_EXIT_UNFIT;
+        return end->value != 0 ? end->value : CT_EXIT_UNFIT;
     case CT_END_NOT_STARTED:
-        return out_of_resources(end->value) ? CT_EXIT_SETUP : ct_spawn_exit_code(end->value);
+        return end->value == CT_END_NO_LACK || out_of_resources(end->value)
+                   ? CT_EXIT_SETUP
+                   : ct_spawn_exit_code(end->value);
     }
     return CT_EXIT_SETUP;
 }
@@ -153,6 +155,8 @@ static const char *spawn_advice(int errnum)
         return "make room for it (memory, processes, open files, disk), or start fewer workers";
     }
     switch (errnum) {
+    case CT_END_NO_LACK:
+        return "correct what it names, and start the job again";
     case ENOENT:
         return "check its name, and the interpreter in its first line if it is a script";
     case ENOEXEC:

@@ -15,13 +15,18 @@
 enum ct_worker_end_kind {
     CT_END_EXITED,      /* value = exit code, 0-255 */
     CT_END_SIGNALED,    /* value = signal number */
-    CT_END_NOT_STARTED, /* value = errno of the exec, or 0 when its set-up failed before */
-    CT_END_UNFIT,       /* never started, because its machine failed a check */
+    CT_END_NOT_STARTED, /* value = errno of the exec, or 0 when its set-up failed before, or
+                           CT_END_NO_LACK */
+    CT_END_UNFIT,       /* never started, because its machine failed a check; value = 126 or 127 if
+                           the command of the check could not be run */
     CT_END_HUNG, /* value = seconds without progress; ctrun killed it as the suspect of a hang */
     CT_END_ALL_HUNG,        /* the same, but the whole job hung and no worker stood out */
     CT_END_EXPIRED,         /* value = signal by which ctrun ended it, as its timer had expired */
     CT_END_UNINTERRUPTIBLE, /* value = seconds it was in uninterruptible sleep; it may be still */
 };
+
+/* Nothing was missing for the worker, so nothing has to be made room for. */
+#define CT_END_NO_LACK (-1)
 
 /* Room for a timer's name, or for a place in a program. */
 #define CT_END_DETAIL_MAX 160

@@ -217,6 +217,9 @@ static void print_command(struct table *table, char *const *env)
     if (table->rc == 0) {
         table->rc = ct_buf_printf(table->out, "%-13s", "command");
     }
+    if (table->rc == 0 && *words == NULL) {
+        table->rc = ct_buf_printf(table->out, "none, because of --preflight-only\n");
+    }
     for (; table->rc == 0 && *words != NULL; words++) {
         table->rc = ct_buf_printf(table->out, "%s%s", *words, words[1] != NULL ? " " : "\n");
     }

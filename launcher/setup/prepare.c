@@ -5,6 +5,7 @@
  */
 #include "launcher/setup/prepare.h"
 
+#include "common/alloc.h"
 #include "common/file.h"
 #include "common/open_files.h"
 #include "launcher/report/worker_end.h"
@@ -39,6 +40,11 @@ int ct_prepare_run_id(const struct ct_resolved *resolved, char uuid[CT_UUID_TEXT
 int ct_prepare_command(const struct ct_options *options, const char *own_dir, char *const *env,
                        struct ct_command *out, int *exit_code, struct ct_err *err)
 {
+    if (options->preflight_only) { /* a program may be given, but is not run */
+        out->path = ct_strdup("no program");
+        int ready = out->path != NULL ? ct_strlist_close(&out->argv) : CT_ENOMEM;
+        return ready == 0 ? 0 : ct_err_set(err, ready, "out of memory");
+    }
     int rc = ct_command_resolve(options, env, own_dir[0] != '\0' ? own_dir : NULL, out, err);
     if (rc != 0) {
         *exit_code = ct_worker_end_of_command(rc);

@@ -2,6 +2,7 @@
 """Restarts that know when to stop: which ends are not retried, how often, and with what pauses."""
 
 import json
+import os
 
 import testlib
 
@@ -119,6 +120,26 @@ class HealthCheck(testlib.Case):
         self.assertEqual((result.code, result.out), (118, ""), result)
         self.assertIn("its health check did not end within 1 s (--health-check-timeout)", result.err)
         self.assertIn("    begun\n", result.err)
+
+    def test_a_command_that_cannot_be_run_is_a_mistake(self):
+        result = self.ctrun("--health-check", "no-such-chekc --fast", "echo", "never")
+        self.assertEqual((result.code, result.out), (127, ""), result)
+        self.assertIn("the command of its health check was not found there", result.err)
+        self.assertIn("look for a typing mistake in the command of --health-check", result.err)
+        self.assertIn("no-such-chekc", result.err)
+
+    def test_a_check_that_cannot_be_started_has_failed(self):
+        # ctrun and its guard are the only processes that this user may have.
+        if os.geteuid() != 0:
+            self.skipTest("needs root, to run as another user")
+        user = str(1000000 + os.getpid())
+        result = self.run_program(
+            "setpriv", "--reuid", user, "--regid", user, "--clear-groups", "prlimit", "--nproc=2:2",
+            testlib.program("ctrun"), "--log-dir", "/dev/null", "--health-check", "true", "echo", "never",
+        )  # fmt: skip
+        self.assertEqual((result.code, result.out), (118, ""), result)
+        self.assertIn("is not fit: its health check could not be started: cannot create a process", result.err)
+        self.assertIn("make room on it: memory, processes", result.err)
 
     def test_a_check_may_pass_the_next_time(self):
         mark = self.tmp / "mark"

@@ -14,25 +14,32 @@ struct heard {
     int times;
     char why[CT_HEALTH_WHY_MAX];
     char tail[CT_HEALTH_TAIL_MAX + 1];
+    int not_run;
 };
 
-static void on_done(void *data, const char *why, const char *tail)
+static void on_done(void *data, const struct ct_health_result *result)
 {
     struct heard *heard = data;
     heard->times++;
-    (void)snprintf(heard->why, sizeof(heard->why), "%s", why);
-    (void)snprintf(heard->tail, sizeof(heard->tail), "%s", tail);
+    (void)snprintf(heard->why, sizeof(heard->why), "%s", result->why);
+    (void)snprintf(heard->tail, sizeof(heard->tail), "%s", result->tail);
+    heard->not_run = result->not_run;
 }
 
 static int start(uv_loop_t *loop, const char *command, int64_t timeout_ms, struct heard *heard,
                  struct ct_health_check **out)
 {
     struct ct_err err = {0};
-    const struct ct_health_options options = {.command = command,
-                                              .env = environ,
-                                              .timeout_ms = timeout_ms,
-                                              .done = on_done,
-                                              .data = heard};
+    const struct ct_health_options options = {
+        .name = "health check",
+        .command = command,
+        .env = environ,
+        .keep = CT_HEALTH_TAIL_MAX,
+        .timeout_ms = timeout_ms,
+        .timeout_option = "--health-check-timeout",
+        .done = on_done,
+        .data = heard,
+    };
     return ct_health_check_start(loop, &options, out, &err);
 }
 
@@ -59,6 +66,48 @@ static void test_how_it_ends(void **state)
                         "its health check was killed by signal 9 (SIGKILL)");
     assert_string_equal(run("sleep 600", 100).why,
                         "its health check did not end within 0.1 s (--health-check-timeout)");
+}
+
+static void test_a_command_that_cannot_be_run(void **state)
+{
+    (void)state;
+    struct heard heard = run("/no/such/program --fast", 60000);
+    assert_string_equal(heard.why, "the command of its health check was not found there (exit "
+                                   "code 127 of /bin/sh)");
+    assert_int_equal(heard.not_run, 127);
+    heard = run("/", 60000);
+    assert_string_equal(heard.why, "the command of its health check cannot be executed there (exit "
+                                   "code 126 of /bin/sh)");
+    assert_int_equal(heard.not_run, 126);
+    assert_int_equal(run("exit 3", 60000).not_run, 0);
+}
+
+/* A program is no command of a shell: its codes are its own. */
+static void test_a_program(void **state)
+{
+    char name[] = "another name", flag[] = "-c", script[] = "echo $0; exit 127";
+    char *argv[] = {name, flag, script, name, NULL};
+    struct heard heard = {0};
+    struct ct_health_check *check = NULL;
+    const struct ct_health_options options = {
+        .name = "preflight",
+        .path = "/bin/sh",
+        .argv = argv,
+        .env = environ,
+        .keep = 4,
+        .timeout_ms = 60000,
+        .done = on_done,
+        .data = &heard,
+    };
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(ct_health_check_start(&loop, &options, &check, NULL), 0);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_string_equal(heard.why, "its preflight exited with code 127");
+    assert_string_equal(heard.tail, "ame\n");
+    assert_int_equal(heard.not_run, 0);
 }
 
 static void test_what_it_wrote_last(void **state)
@@ -117,6 +166,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_how_it_ends),
+        cmocka_unit_test(test_a_command_that_cannot_be_run),
+        cmocka_unit_test(test_a_program),
         cmocka_unit_test(test_what_it_wrote_last),
         cmocka_unit_test(test_leftovers_do_not_count),
         cmocka_unit_test(test_a_cancelled_check_says_nothing),

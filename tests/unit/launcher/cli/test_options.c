@@ -381,11 +381,33 @@ static void knows_all_of_torchrun(void **state)
     }
 }
 
+static void a_preflight_alone_needs_no_program(void **state)
+{
+    char ctrun[] = "ctrun", only[] = "--preflight-only", limits[] = "--preflight-limits=disk=1G",
+         each[] = "--preflight=each", program[] = "train";
+    char *alone[] = {ctrun, only, NULL};
+    char *more[] = {ctrun, each, only, limits, program, NULL};
+    char *bare[] = {ctrun, each, NULL};
+    char *env[] = {NULL};
+    struct ct_options options;
+    (void)state;
+    assert_int_equal(ct_options_parse(alone, env, &options, NULL), 0);
+    assert_true(options.preflight_only);
+    assert_int_equal(options.preflight, CT_PREFLIGHT_FIRST);
+    assert_null(options.command[0]);
+    assert_int_equal(ct_options_parse(more, env, &options, NULL), 0);
+    assert_int_equal(options.preflight, CT_PREFLIGHT_EACH);
+    assert_string_equal(options.preflight_limits, "disk=1G");
+    assert_string_equal(options.command[0], "train");
+    assert_int_equal(ct_options_parse(bare, env, &options, NULL), CT_EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_command_line_gives_its_options_or_its_error),
         cmocka_unit_test(knows_all_of_torchrun),
+        cmocka_unit_test(a_preflight_alone_needs_no_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The process that makes a preflight on one machine. It is ctrun's own executable under another
+ * name, so that a driver or a file system that does not answer can be killed with it.
+ *
+ * The processes of all machines meet in the workers' store. Each says what it has found; the one of
+ * node rank 0 waits for all and plans the rounds; each measures and says what; node rank 0 judges.
+ * The result is one line of JSON on standard output, which ct_preflight_outcome_read() reads.
+ */
+#ifndef CT_LAUNCHER_PREFLIGHT_PREFLIGHT_PROBE_H
+#define CT_LAUNCHER_PREFLIGHT_PREFLIGHT_PROBE_H
+
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cJSON;
+
+#define CT_PREFLIGHT_PROGRAM "ctrun-preflight"
+/* A process that has not ended by then never will: what it waits for has shorter deadlines. */
+#define CT_PREFLIGHT_TIMEOUT_MS 240000
+
+/* Words of the command line, in this order. */
+enum ct_preflight_word {
+    CT_PREFLIGHT_NAME, /* CT_PREFLIGHT_PROGRAM */
+    CT_PREFLIGHT_GENERATION,
+    CT_PREFLIGHT_NODE_RANK,
+    CT_PREFLIGHT_NODES, /* 0 = look at this machine alone */
+    CT_PREFLIGHT_HOST,
+    CT_PREFLIGHT_ADDRESS, /* by which other machines reach this one */
+    CT_PREFLIGHT_MASTER_ADDR,
+    CT_PREFLIGHT_MASTER_PORT,
+    CT_PREFLIGHT_WORKERS,
+    CT_PREFLIGHT_TAKES_PART, /* 0 = another ctrun of this machine does */
+    CT_PREFLIGHT_LIMITS,     /* "" = the defaults */
+    CT_PREFLIGHT_FOLDER,     /* for log files; "" = there is none */
+    CT_PREFLIGHT_WORDS,
+};
+
+/* Was this process started as a probe? */
+bool ct_preflight_is_probe(char *const *argv);
+
+/* Returns the exit code. */
+int ct_preflight_probe(char *const *argv);
+
+/* What a probe has found; texts are borrowed from `root`. */
+struct ct_preflight_outcome {
+    struct cJSON *root;
+    const char *broken; /* why there is no result; "" = there is one */
+    const char *unfit;  /* what is wrong with this machine; "" = nothing */
+    const char *advice; /* what to do about it */
+    bool others_unfit;  /* another machine is not fit, so this generation will not start */
+    /* Of node rank 0, "" and NULL for all others. */
+    const char *table, *summary, *warnings;
+    const struct cJSON *report;
+};
+
+/* Gives *out, to be emptied by ct_preflight_outcome_fini(). CT_EFORMAT. */
+CT_MUST_CHECK int ct_preflight_outcome_read(const char *text, struct ct_preflight_outcome *out,
+                                            struct ct_err *err);
+void ct_preflight_outcome_fini(struct ct_preflight_outcome *outcome);
+
+#endif

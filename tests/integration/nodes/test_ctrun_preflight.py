@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--preflight on several machines: what is measured, which machine is named, and what becomes of the job."""
+
+import json
+import os
+import unittest
+
+import testlib
+from testlib import netns
+
+# Other programs of this machine may slow a transfer down many times, but not as much as this.
+SLOW = ("rate", "1mbit", "burst", "16kb", "limit", "64kb")
+
+
+class Machines(testlib.Case):
+    def start_node(self, cluster, i, *options, inside=(), env=None, program=()):
+        return self.start(
+            *cluster.nodes[i], *inside, testlib.program("ctrun"), "--nproc-per-node", "1",
+            "--master-addr", cluster.addresses[0], "--rdzv-conf", "join_timeout=120", "--node-rank", i,
+            *options, *program, env=env,
+        )  # fmt: skip
+
+    def slow_down(self, cluster, i):
+        cluster._do(cluster.nodes[i], "tc", "qdisc", "add", "dev", "ctlink", "root", "tbf", *SLOW)
+        port = f"ctport{i}"
+        cluster._do(cluster.hub, "tc", "qdisc", "add", "dev", port, "root", "tbf", *SLOW)
+
+    def small_shm(self):
+        return ("unshare", "--mount", "sh", "-c",
+                'mount -t tmpfs -o size=16m tmpfs /dev/shm && exec "$0" "$@"')  # fmt: skip
+
+    def only(self, cluster, count, *options, inside=lambda i: (), env=lambda i: None):
+        jobs = [
+            self.start_node(
+                cluster, i, "--nnodes", count, "--preflight-only", *options, inside=inside(i), env=env(i)
+            )
+            for i in range(count)
+        ]
+        return [job.wait() for job in jobs]
+
+
+class Preflight(Machines):
+    def test_a_table_has_a_row_for_each_machine(self):
+        cluster = netns.Cluster(self, 4)
+        report = self.tmp / "report.json"
+        results = self.only(cluster, 4, "--report", report, "--preflight-limits", "bandwidth=1K")
+        self.assertEqual([result.code for result in results], [0] * 4, results)
+        self.assertEqual([bool(result.out) for result in results], [True, False, False, False], results)
+        rows = results[0].out.splitlines()
+        self.assertIn("VERDICT", rows[0])
+        self.assertEqual([row.split()[0] for row in rows[1:5]], cluster.names, rows)
+        self.assertTrue(all(row.endswith(" fit") for row in rows[1:5]), rows)
+        self.assertRegex(rows[-1], r"^network: 6 pairs, median .*; the slowest is node-\d - node-\d with ")
+
+    def test_the_report_has_it_too(self):
+        cluster = netns.Cluster(self, 3)
+        reports = [self.tmp / f"report-{i}.json" for i in range(3)]
+        jobs = [
+            self.start_node(cluster, i, "--nnodes", 3, "--preflight-only", "--report", reports[i]) for i in range(3)
+        ]
+        self.assertEqual([job.wait().code for job in jobs], [0] * 3)
+        found = json.loads(reports[0].read_text())["preflight"]
+        self.assertEqual([machine["host"] for machine in found["machines"]], cluster.names)
+        self.assertEqual([machine["fit"] for machine in found["machines"]], [True] * 3)
+        self.assertEqual(found["pairs"]["measured"], 3)
+        self.assertTrue(found["pairs"]["all"])
+        self.assertGreater(found["pairs"]["slowest"]["bytes_per_s"], 0)
+        self.assertLess(abs(found["machines"][2]["clock_s"]), 10)
+        self.assertNotIn("preflight", json.loads(reports[1].read_text()))
+
+    def test_a_slow_link_is_named(self):
+        cluster = netns.Cluster(self, 4)
+        self.slow_down(cluster, 2)
+        results = self.only(cluster, 4)
+        self.assertEqual([result.code for result in results], [118] * 4, results)
+        table = results[0].out
+        self.assertRegex(table, r"not fit: node-3: it exchanges 0\.\d MB/s with another machine at most, where half")
+        self.assertEqual(table.count("not fit: "), 1, table)
+        self.assertRegex(table, r"the slowest is (node-3 - node-\d|node-\d - node-3) with 1?\d\d kB/s")
+        self.assertIn("machine node-3 is not fit", results[2].err)
+
+    def test_a_machine_that_is_not_fit_is_left_out(self):
+        cluster = netns.Cluster(self, 3)
+        jobs = [
+            self.start_node(
+                cluster, i, "--nnodes", "2:3", "--preflight", inside=self.small_shm() if i == 1 else (),
+                program=("echo", "works"),
+            )
+            for i in range(3)
+        ]  # fmt: skip
+        results = [job.wait() for job in jobs]
+        self.assertEqual([result.code for result in results], [0, 0, 0], results)
+        self.assertEqual([result.out.count("works") for result in results], [1, 0, 1], results)
+        self.assertIn("machine node-2 at 10.9.1.2 is left out: it failed its check", results[0].err)
+        self.assertIn("the next generation forms, without this machine", results[1].err)
+
+    def test_a_small_shm_ends_the_job_without_a_spare(self):
+        cluster = netns.Cluster(self, 2)
+        jobs = [
+            self.start_node(
+                cluster, i, "--nnodes", 2, "--preflight", inside=self.small_shm() if i else (), program=("echo", "never")
+            )
+            for i in range(2)
+        ]
+        results = [job.wait() for job in jobs]
+        self.assertEqual([(result.code, result.out) for result in results], [(118, "")] * 2, results)
+        self.assertIn(
+            "machine node-2 is not fit: /dev/shm has 16 MiB free of 16 MiB; 1 worker needs 32 MiB", results[1].err
+        )
+        self.assertIn("--shm-size", results[1].err)
+        self.assertIn("machine node-2 at 10.9.1.2 is not fit", results[0].err)
+
+    def test_all_that_are_fit_go_on(self):
+        cluster = netns.Cluster(self, 3)
+        jobs = [
+            self.start_node(cluster, i, "--nnodes", 3, "--preflight=each", program=("echo", "works")) for i in range(3)
+        ]
+        results = [job.wait() for job in jobs]
+        self.assertEqual([(result.code, result.out.count("works")) for result in results], [(0, 1)] * 3, results)
+        self.assertRegex(results[0].err, "preflight: all 3 machines are fit; 3 pairs, median ")
+        self.assertNotIn("preflight", results[1].err)
+
+    def test_a_machine_without_the_option_is_named(self):
+        cluster = netns.Cluster(self, 2)
+        jobs = [
+            self.start_node(cluster, i, "--nnodes", 2, *(["--preflight"] if i == 0 else []), program=("sleep", "600"))
+            for i in range(2)
+        ]
+        results = [job.wait(deadline=120) for job in jobs]
+        self.assertEqual([result.code for result in results], [1, 1], results)
+        self.assertIn("node 1 has not taken part within", results[0].err)
+        self.assertIn("give --preflight to the ctrun of every machine", results[0].err)
+
+
+class Gpus(Machines):
+    """With a library that says what NVML would say."""
+
+    def env(self, **wishes):
+        library = os.environ.get("FAKE_NVML")
+        if not library:
+            raise unittest.SkipTest("no fake NVML")
+        folder = self.tmp / "nvml"
+        folder.mkdir(exist_ok=True)
+        link = folder / "libnvidia-ml.so.1"
+        if not link.exists():
+            link.symlink_to(library)
+        wishes = {f"FAKE_NVML_{name}": str(value) for name, value in wishes.items()}
+        return {**os.environ, "LD_LIBRARY_PATH": str(folder), **wishes}
+
+    def test_too_few_gpus_and_broken_ones_are_named(self):
+        cluster = netns.Cluster(self, 4)
+        wishes = ({"COUNT": 8}, {"COUNT": 7}, {"COUNT": 8, "ECC": 2}, {"COUNT": 8})
+        results = self.only(cluster, 4, env=lambda i: self.env(**wishes[i]))
+        self.assertEqual([result.code for result in results], [118] * 4, results)
+        table = results[0].out
+        self.assertIn("not fit: node-2: it has 7 GPUs, where most machines have 8; ", table)
+        self.assertIn("not fit: node-3: GPU 7 (GPU-00000007): 2 uncorrected ECC errors since its last reset; ", table)
+        self.assertEqual(table.count("not fit: "), 2, table)
+
+    def test_a_driver_that_hangs_is_named(self):
+        cluster = netns.Cluster(self, 2)
+        results = self.only(cluster, 2, env=lambda i: self.env(HANG=i))
+        self.assertEqual([result.code for result in results], [118] * 2, results)
+        self.assertIn("not fit: node-2: the check of the GPUs (NVML) did not end; ", results[0].out)
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -8,7 +8,7 @@
 #define CT_LAUNCHER_AGENT_UNINTERRUPTIBLE_MONITOR_UV_H
 
 #include "common/err.h"
-#include "launcher/agent/worker_uv.h"
+#include "launcher/monitor/worker_uv.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -20,7 +20,7 @@
  *
  * Who frees: the sampler frees itself in its close callback.
  */
-#include "launcher/agent/hang_monitor_uv.h"
+#include "launcher/monitor/hang_monitor_uv.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"

@@ -12,7 +12,7 @@
  *
  * Who frees: ct_file_timer_server_close(); the handles belong to the loop until it has run dry.
  */
-#include "launcher/agent/file_timer_server_uv.h"
+#include "launcher/monitor/file_timer_server_uv.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"

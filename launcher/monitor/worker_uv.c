@@ -6,7 +6,7 @@
  * Failure modes: after any failure the streams are freed. Starting the process is the last step, so
  * a failure leaves no process.
  */
-#include "launcher/agent/worker_uv.h"
+#include "launcher/monitor/worker_uv.h"
 
 #include "common/alloc.h"
 #include "common/clock.h"

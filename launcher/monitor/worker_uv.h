@@ -3,8 +3,8 @@
  * One worker in one generation: its streams, its process, and how it ended. A process may go on in
  * the next generation, with the same streams.
  */
-#ifndef CT_LAUNCHER_AGENT_WORKER_UV_H
-#define CT_LAUNCHER_AGENT_WORKER_UV_H
+#ifndef CT_LAUNCHER_MONITOR_WORKER_UV_H
+#define CT_LAUNCHER_MONITOR_WORKER_UV_H
 
 #include "launcher/hang/oom.h"
 #include "launcher/hang/uninterruptible.h"

@@ -3,8 +3,8 @@
  * Runs a check of this machine once, with a deadline: the command of --health-check, or a program
  * of ctrun's own.
  */
-#ifndef CT_LAUNCHER_AGENT_HEALTH_CHECK_UV_H
-#define CT_LAUNCHER_AGENT_HEALTH_CHECK_UV_H
+#ifndef CT_LAUNCHER_MONITOR_HEALTH_CHECK_UV_H
+#define CT_LAUNCHER_MONITOR_HEALTH_CHECK_UV_H
 
 #include "common/err.h"
 

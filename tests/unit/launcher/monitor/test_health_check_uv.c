@@ -5,7 +5,7 @@
 #include "tests/lib/ct_test.h"
 #include "tests/lib/fault.h"
 
-#include "launcher/agent/health_check_uv.h"
+#include "launcher/monitor/health_check_uv.h"
 
 #include <stdio.h>
 #include <unistd.h>

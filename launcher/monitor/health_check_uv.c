@@ -10,7 +10,7 @@
  *
  * Who frees: the last close callback.
  */
-#include "launcher/agent/health_check_uv.h"
+#include "launcher/monitor/health_check_uv.h"
 
 #include "common/alloc.h"
 #include "common/buf.h"

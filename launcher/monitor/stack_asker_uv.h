@@ -3,10 +3,10 @@
  * Asks the workers of this node where they stand (launcher/stacks/), for the monitor of hangs and
  * for people who ask. Knows the workers' processes and which tools are installed.
  */
-#ifndef CT_LAUNCHER_AGENT_STACK_ASKER_UV_H
-#define CT_LAUNCHER_AGENT_STACK_ASKER_UV_H
+#ifndef CT_LAUNCHER_MONITOR_STACK_ASKER_UV_H
+#define CT_LAUNCHER_MONITOR_STACK_ASKER_UV_H
 
-#include "launcher/agent/worker_uv.h"
+#include "launcher/monitor/worker_uv.h"
 #include "launcher/stacks/explain.h"
 #include "launcher/stacks/probe_uv.h"
 

@@ -5,11 +5,11 @@
  * expires is ended here; it is then a failed worker like any other, with CT_END_EXPIRED for its
  * end.
  */
-#ifndef CT_LAUNCHER_AGENT_FILE_TIMER_SERVER_UV_H
-#define CT_LAUNCHER_AGENT_FILE_TIMER_SERVER_UV_H
+#ifndef CT_LAUNCHER_MONITOR_FILE_TIMER_SERVER_UV_H
+#define CT_LAUNCHER_MONITOR_FILE_TIMER_SERVER_UV_H
 
-#include "launcher/agent/worker_uv.h"
 #include "launcher/hang/file_timer.h"
+#include "launcher/monitor/worker_uv.h"
 
 #include <uv.h>
 

@@ -7,7 +7,7 @@
  * Who frees: the task frees itself; the paths live as long as the loop, because a task may use them
  * until it ends.
  */
-#include "launcher/agent/stack_asker_uv.h"
+#include "launcher/monitor/stack_asker_uv.h"
 
 #include "common/alloc.h"
 

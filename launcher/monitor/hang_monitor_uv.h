@@ -6,13 +6,13 @@
  * afterwards, so that it is a failed worker like any other, with CT_END_HUNG for its end. A Python
  * program that told nobody where it stands is aborted first, for then it writes its own stack.
  */
-#ifndef CT_LAUNCHER_AGENT_HANG_MONITOR_UV_H
-#define CT_LAUNCHER_AGENT_HANG_MONITOR_UV_H
+#ifndef CT_LAUNCHER_MONITOR_HANG_MONITOR_UV_H
+#define CT_LAUNCHER_MONITOR_HANG_MONITOR_UV_H
 
 #include "common/err.h"
-#include "launcher/agent/stack_asker_uv.h"
-#include "launcher/agent/worker_uv.h"
 #include "launcher/hang/hang_sampler_uv.h"
+#include "launcher/monitor/stack_asker_uv.h"
+#include "launcher/monitor/worker_uv.h"
 
 #include <stdbool.h>
 

@@ -24,6 +24,9 @@ alone = os.environ["RANK"] == "1" and os.environ["CTRUN_GENERATION"] == "0"
 line = 7 if alone or what == "apart" and os.environ["RANK"] == "2" else 20
 with open(f"{folder}/{os.getpid()}", "w") as f:
     f.write(str(line))
+# Nobody hangs before all have come so far: a verdict on those that still start would be another one.
+while len(os.listdir(folder)) < int(os.environ["WORLD_SIZE"]) * (int(os.environ["CTRUN_GENERATION"]) + 1):
+    time.sleep(0.01)
 print("standing", flush=True)
 if what == "leave" and os.environ["RANK"] == "0":
     sys.exit()
@@ -38,19 +41,18 @@ while alone and what == "loop":
 while os.environ["CTRUN_GENERATION"] == "0":
     threading.Event().wait()
 """
-# Goes through steps in which rank 1 works and the others wait for it.
+# Goes through steps in which rank 1 works and the others wait for it, until the last file is there.
 SLOW = """
 import ctypes, os, random, sys, time
 worker = ctypes.CDLL(sys.argv[2])
 job = ctypes.c_void_p()
 assert worker.ctw_job_open(None, ctypes.byref(job), None) == 0
 COMPUTE, COLLECTIVE, DONE = 2, 3, 5
-end = time.monotonic() + 36
 slow = os.environ["RANK"] == "1"
 with open(f"{sys.argv[1]}/{os.getpid()}", "w") as f:
     f.write("7" if slow else "20")
 step = 0
-while time.monotonic() < end:
+while not os.path.exists(sys.argv[3]):
     pause = random.uniform(0.2, 0.6)
     worker.ctw_progress(job, COMPUTE, ctypes.c_int64(step))
     time.sleep(pause if slow else pause / 10)
@@ -128,10 +130,14 @@ class Stacks(testlib.Case):
     def test_a_slow_worker_is_named_and_not_killed(self):
         self.install_py_spy()
         slow, library = self.script("slow.py", SLOW), testlib.program("worker/libctworker.so")
-        result = self.ctrun("-n", "3", "--slow-factor", "2", slow, self.folder, library,
-                            env={"PATH": f"{self.tools}:{os.environ['PATH']}"}, deadline=120)  # fmt: skip
+        end = self.tmp / "end"
+        job = self.start_ctrun("-n", "3", "--slow-factor", "2", slow, self.folder, library, end,
+                               env={"PATH": f"{self.tools}:{os.environ['PATH']}"})  # fmt: skip
+        job.wait_for("stack of rank 1, from py-spy:", deadline=240)
+        end.touch()
+        result = job.wait()
         self.assertEqual(result.code, 0, result)
-        self.assertRegex(result.err, r"\Actrun: rank 1 is slow: it worked for \d+ % of the last 15 s, and the other workers of "
+        self.assertRegex(result.err, r"\Actrun: rank 1 is slow: it worked for \d+ % of the last 60 s, and the other workers of "
                          r"this machine for \d+ %, who wait for it otherwise\nctrun: rank 1 is at train.py:7 in .*\n"
                          r"ctrun: ranks 0, 2 are at train.py:20 in .*\nctrun: stack of rank 1, from py-spy:\n")  # fmt: skip
         self.assertEqual(result.err.count(" is slow"), 1)

@@ -61,6 +61,7 @@ bool ct_progress_decode(const struct ct_progress_slot *slot, int64_t now_ns,
         .loss = told(slot->loss),
         .rate = slot->rate >= 0 ? told(slot->rate) : (double)NAN,
         .first_ns = slot->first_ns > 0 && slot->first_ns <= stamp_ns ? slot->first_ns : 0,
+        .tells_waits = slot->waits == 1 || phase == CT_PHASE_COLLECTIVE,
         .total = slot->total > 0 && slot->total <= CT_PROGRESS_STEP_MAX ? slot->total : 0,
     };
     if (slot->checkpoint_begin_ns > 0 && slot->checkpoint_end_ns >= slot->checkpoint_begin_ns &&

@@ -56,8 +56,9 @@ struct ct_progress_slot {
     /* Of the last checkpoint, as stamp_ns; 0 = there was none. While one is being taken, its end is
      * before its beginning. */
     int64_t checkpoint_begin_ns, checkpoint_end_ns;
-    int64_t total; /* the step at the end of the training; 0 = not told */
-    unsigned char rest[CT_PROGRESS_SLOT - 10 * sizeof(uint64_t)];
+    int64_t total;  /* the step at the end of the training; 0 = not told */
+    uint64_t waits; /* 1 = it was in the phase "collective" once, so it tells when it waits */
+    unsigned char rest[CT_PROGRESS_SLOT - 11 * sizeof(uint64_t)];
 };
 
 /* Can the process go on in another generation (common/handover.h)? */
@@ -77,7 +78,8 @@ struct ct_progress {
     int64_t first_ns;  /* when the first step was completed, not after stamp_ns; 0 = not told */
     /* Of the last checkpoint that is complete, the end not before the beginning; 0 = not told */
     int64_t checkpoint_begin_ns, checkpoint_end_ns;
-    int64_t total; /* the step at the end of the training, as told; 0 = not told */
+    int64_t total;    /* the step at the end of the training, as told; 0 = not told */
+    bool tells_waits; /* by the phase "collective", in which it was at least once */
 };
 
 /* A step beyond the range counts as the nearest one within. */

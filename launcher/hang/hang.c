@@ -77,7 +77,7 @@ void ct_hang_reset(struct ct_hang *hang)
 {
     memset(hang->rank, 0, (size_t)hang->ranks * sizeof(*hang->rank));
     hang->last_ns = 0;
-    hang->reported = false;
+    hang->reported = hang->tells_waits = false;
 }
 
 /* ---- what a sample says of one rank ---------------------------------------------------------- */
@@ -85,6 +85,14 @@ void ct_hang_reset(struct ct_hang *hang)
 static bool works_alone(enum ct_phase phase)
 {
     return phase == CT_PHASE_DATA || phase == CT_PHASE_CHECKPOINT;
+}
+
+/* May this rank compute or wait, and does nobody know which? */
+static bool is_untold(const struct ct_hang *hang, const struct ct_hang_sample *sample)
+{
+    bool alone = hang->ranks == 1 && hang->whole_job;
+    return sample->has_page && sample->page.phase == CT_PHASE_COMPUTE && !hang->tells_waits &&
+           !alone;
 }
 
 /* Has it used the CPU since it was last found busy? */
@@ -152,12 +160,15 @@ static bool take_page(struct ct_hang_rank *rank, const struct ct_hang_sample *sa
     return moved;
 }
 
-static bool take_sample(struct ct_hang_rank *rank, const struct ct_hang_sample *sample, int64_t now)
+static bool take_sample(struct ct_hang *hang, int local_rank, const struct ct_hang_sample *sample,
+                        int64_t now)
 {
+    struct ct_hang_rank *rank = &hang->rank[local_rank];
     bool busy = take_cpu(rank, sample, now);
     bool starved = take_queue(rank, sample, now), moved;
     if (sample->has_page) {
-        moved = take_page(rank, sample) || (busy && works_alone(sample->page.phase));
+        bool cpu_counts = works_alone(sample->page.phase) || is_untold(hang, sample);
+        moved = take_page(rank, sample) || (busy && cpu_counts);
     } else {
         moved = busy;
         rank->warmed_up = rank->warmed_up || sample->cpu_ns >= WARM_UP_CPU_NS;
@@ -197,7 +208,8 @@ static int64_t timeout_of(const struct ct_hang *hang, const struct ct_hang_rank 
     if (rank->has_page && rank->usual < USUAL_STEPS) {
         return INT64_MAX;
     }
-    int64_t floor = rank->has_page ? CT_HANG_AUTO_MIN_NS : CT_HANG_AUTO_MIN_QUIET_NS;
+    bool told = rank->has_page && (hang->tells_waits || hang->ranks == 1);
+    int64_t floor = told ? CT_HANG_AUTO_MIN_NS : CT_HANG_AUTO_MIN_QUIET_NS;
     int64_t wanted = rank->slowest_ns < INT64_MAX / CT_HANG_AUTO_FACTOR
                          ? rank->slowest_ns * CT_HANG_AUTO_FACTOR
                          : INT64_MAX;
@@ -286,9 +298,14 @@ static bool is_waiting(const struct view *view, int i)
     return view->samples[i].has_page && view->samples[i].page.phase == CT_PHASE_COLLECTIVE;
 }
 
+static bool never_tells(const struct view *view, int i)
+{
+    return is_untold(view->hang, &view->samples[i]);
+}
+
 static bool is_busy(const struct view *view, int i)
 {
-    return view->samples[i].has_page && !is_waiting(view, i);
+    return view->samples[i].has_page && !is_waiting(view, i) && !never_tells(view, i);
 }
 
 /* Is its step lower than that of every other rank? */
@@ -352,13 +369,14 @@ static enum ct_hang_reason find_suspect(const struct view *view, int *rank)
         return stopped < view->watched || view->watched == 1 ? CT_HANG_STOPPED : CT_HANG_NONE;
     }
     int waiting = count(view, is_waiting), busy = count(view, is_busy);
+    int untold = count(view, never_tells); /* those have used no CPU, so they wait for something */
     if (busy > 0) {
-        *rank = find(view, waiting > 0 ? is_busy : hangs_alone, true);
+        *rank = find(view, waiting + untold > 0 ? is_busy : hangs_alone, true);
         return *rank >= 0 ? CT_HANG_BUSY : CT_HANG_NONE;
     }
-    /* Here every rank waits in a collective, or has no page and uses no CPU. */
-    if (waiting == view->watched && (*rank = find(view, is_behind, false)) >= 0 &&
-        view->watched > 1) {
+    /* Here every rank waits in a collective, or does not tell and uses no CPU. */
+    if ((waiting == view->watched || untold == view->watched) &&
+        (*rank = find(view, is_behind, false)) >= 0 && view->watched > 1) {
         return CT_HANG_BEHIND;
     }
     if ((*rank = find(view, is_stuck, false)) >= 0) {
@@ -418,8 +436,12 @@ static bool take_all(struct ct_hang *hang, const struct ct_hang_sample *samples,
     bool paused = hang->last_ns != 0 && now - hang->last_ns > PAUSE_NS;
     bool traced = false, moved = false;
     for (int i = 0; i < hang->ranks; i++) {
+        bool tells = samples[i].alive && samples[i].has_page && samples[i].page.tells_waits;
+        hang->tells_waits = hang->tells_waits || tells;
+    }
+    for (int i = 0; i < hang->ranks; i++) {
         if (samples[i].alive) {
-            moved = take_sample(&hang->rank[i], &samples[i], now) || moved;
+            moved = take_sample(hang, i, &samples[i], now) || moved;
             traced = traced || samples[i].state == 't';
         }
     }
@@ -525,7 +547,7 @@ int ct_hang_busy_alone(const struct ct_hang *hang, const struct ct_hang_sample *
         int64_t timeout = timeout_of(hang, &hang->rank[i]);
         timeout_ns = timeout > timeout_ns ? timeout : timeout_ns;
         watched++;
-        if (samples[i].has_page) {
+        if (samples[i].has_page && !is_untold(hang, &samples[i])) {
             return -1;
         }
         if (now_ns - hang->rank[i].moved_ns < timeout) {

@@ -11,6 +11,12 @@
  * living rank of this machine has made progress for the whole timeout. As long as one rank makes
  * progress, the others only wait for it, so a slow rank is never taken for a hanging one.
  *
+ * A worker may tell its steps and never that it waits (phase "collective"), as a PyTorch program
+ * does that calls ctworker.progress() and nothing else. As long as no rank of this machine has told
+ * a wait, the phase "compute" says nothing: the rank may compute or wait. Its use of the CPU is
+ * progress then, too, and it is judged like a program without a page. A job of one rank has nobody
+ * to wait for, so its phase is believed.
+ *
  * A rank has warmed up at the end of its first step: that step loads, compiles and connects for an
  * unknown time. A program without a page has warmed up after half a second of CPU time. There is no
  * verdict until every living rank has warmed up.
@@ -25,14 +31,15 @@
  * order:
  *   1. a rank that is stopped (SIGSTOP), unless all are: then somebody has suspended the job;
  *   2. a rank with a page that is in no collective while another one is, or that is the only rank;
- *   3. of ranks that all wait, the one whose step is lower than every other one's;
+ *   3. of ranks that all wait, or that never tell, the one whose step is lower than every other
+ *      one's;
  *   4. the only rank in uninterruptible sleep (state D);
- *   5. of ranks without a page, the only one that sleeps for a time of its own choice (nanosleep),
- *      or, where there are three or more, that sleeps in another place of the kernel than all
- * others. When no rank stands out, the verdict names the job as a whole, but only if all ranks are
- * on this machine and all wait. Otherwise the culprit may be on another machine, which all machines
- * find out together (rendezvous/control/hang_vote.h), or nothing is wrong: all ranks evaluate, or
- * write a checkpoint.
+ *   5. of ranks without a page, or that never tell, the only one that sleeps for a time of its own
+ * choice (nanosleep), or, where there are three or more, that sleeps in another place of the kernel
+ * than all others. When no rank stands out, the verdict names the job as a whole, but only if all
+ * ranks are on this machine and all wait. Otherwise the culprit may be on another machine, which
+ * all machines find out together (rendezvous/control/hang_vote.h), or nothing is wrong: all ranks
+ * evaluate, or write a checkpoint.
  *
  * The time starts anew when a debugger traces a rank, and when ctrun itself was suspended. A rank
  * that wants to go on and gets no CPU, because the machine is overloaded, does not stand still.
@@ -95,7 +102,8 @@ struct ct_hang_rank;
 /* Read-only for others. */
 struct ct_hang {
     int ranks;
-    bool whole_job; /* every rank of the job is on this machine */
+    bool whole_job;   /* every rank of the job is on this machine */
+    bool tells_waits; /* a rank with a page has told that it waits */
     int64_t timeout_ns;
     int64_t last_ns; /* of the last sample, 0 = none */
     bool reported;   /* the verdict was given; no other one until a rank makes progress */
@@ -134,8 +142,8 @@ void ct_hang_take_job_verdict(struct ct_hang *hang, int local_rank, int kind, in
                               struct ct_hang_verdict *out);
 
 /* Returns the local rank that uses the CPU while all other ranks of the job have waited for the
- * whole timeout; -1 = there is none, or the last verdict still holds. Programs with a page say
- * themselves what they do, so of them there is none. */
+ * whole timeout; -1 = there is none, or the last verdict still holds. Programs that tell their
+ * waits say themselves what they do, so of them there is none. */
 int ct_hang_busy_alone(const struct ct_hang *hang, const struct ct_hang_sample *samples,
                        int64_t now_ns);
 

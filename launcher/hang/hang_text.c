@@ -47,7 +47,8 @@ static void add_reason(const struct ct_hang_verdict *verdict, const struct ct_ha
                     ct_phase_name(page->phase), page->step);
         break;
     case CT_HANG_BEHIND:
-        ct_buf_addf(out, "it waits in step %" PRId64 ", the others in a later one", page->step);
+        ct_buf_addf(out, "it %s in step %" PRId64 ", the others in a later one",
+                    page->phase == CT_PHASE_COLLECTIVE ? "waits" : "is", page->step);
         break;
     case CT_HANG_UNINTERRUPTIBLE:
         ct_buf_addf(out, "it is stuck in the kernel (a disk or a device that gives no answer)");

@@ -101,6 +101,9 @@ void progress_close(struct progress_page *page)
 
 static void stamp(struct ct_progress_slot *slot, uint64_t where)
 {
+    if (ct_progress_phase(where) == CT_PHASE_COLLECTIVE) {
+        STORE(slot->waits, 1);
+    }
     STORE(slot->where, where);
     STORE(slot->stamp_ns, ct_clock_now(NULL));
 }

@@ -9,7 +9,7 @@ import signal
 import socket
 
 import testlib
-from testlib import wait_until
+from testlib import python_package, wait_until
 
 # Lives for a while, then waits for a peer that never comes, or does as its rank is told.
 WORKER = """
@@ -138,6 +138,44 @@ class Hang(testlib.Case):
             self.assertEqual(result.code, 2, result)
             self.assertIn(text, result.err)
             self.assert_one_line(result.err)
+
+
+# Tells its steps and nothing else, validates for longer than the timeout, and then waits for a peer that
+# never comes, or sleeps, if its rank is told to.
+STEPS = """
+import os, socket, sys, time, ctworker
+for step in range(1, 6):
+    ctworker.progress(step)
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+end = time.monotonic() + 6
+while time.monotonic() < end:  # validation
+    pass
+ctworker.progress(6)
+if os.environ["RANK"] == sys.argv[1]:
+    time.sleep(1000)
+with socket.create_server(("127.0.0.1", 0)) as peer:
+    peer.accept()
+"""
+
+
+class Steps(python_package.Case):
+    def test_a_worker_that_stamps_steps_only_and_stops(self):
+        job = self.python_job(3, STEPS, "--hang-timeout", "3", "--on-hang", "abort", arguments=["1"])
+        result = job.wait(90)
+        self.assertEqual(result.code, 122, result)
+        self.assertRegex(result.err, r"ctrun: rank 1 hangs: it has stood still for [3-9]\.\d s.*: it sleeps in \S+, the")
+        self.assertRegex(result.err, r"rank 1: process \d+ is asleep in \S+; phase compute of step 6 for")
+        self.assertEqual(result.err.count(" hangs: "), 1, result)
+
+    def test_none_stands_out_among_those_that_stamp_steps_only(self):
+        job = self.python_job(3, STEPS, "--hang-timeout", "3", "--hang-stacks", "off", "--on-hang", "abort",
+                              arguments=["none"])  # fmt: skip
+        result = job.wait(90)
+        self.assertEqual(result.code, 122, result)
+        self.assertRegex(result.err, r"ctrun: the job hangs: .*: all ranks wait and none stands out\n")
+        self.assertRegex(result.err, r"phase compute of step 6 for")
 
 
 if __name__ == "__main__":

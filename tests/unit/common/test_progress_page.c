@@ -16,6 +16,7 @@ static struct ct_progress_slot good(void)
         .loss = 0.5,
         .rate = 1e6,
         .first_ns = 800,
+        .waits = 1,
     };
 }
 
@@ -30,6 +31,7 @@ static void a_stamp_is_read(void **state)
     assert_int_equal(progress.stamp_ns, 900);
     assert_true(progress.loss == 0.5 && progress.rate == 1e6);
     assert_int_equal(progress.first_ns, 800);
+    assert_true(progress.tells_waits);
     assert_string_equal(ct_phase_name(progress.phase), "collective");
 }
 

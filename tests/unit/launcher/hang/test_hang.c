@@ -2,63 +2,9 @@
  *
  * The core of hang detection on a clock of its own: a second per sample, nothing but numbers.
  */
-#include "tests/lib/ct_test.h"
-
-#include "common/clock.h"
-#include "launcher/hang/hang.h"
+#include "tests/unit/launcher/hang/hang_rig.h"
 
 #include <stdio.h>
-
-#define RANKS 4
-#define S CT_NS_PER_S
-
-struct rig {
-    struct ct_hang hang;
-    struct ct_hang_sample samples[RANKS];
-    struct ct_hang_verdict verdict;
-    int64_t now;
-};
-
-static void begin(struct rig *rig, int64_t timeout, bool pages)
-{
-    *rig = (struct rig){.now = 1000 * S};
-    assert_int_equal(ct_hang_init(&rig->hang, RANKS, true, timeout), 0);
-    for (int i = 0; i < RANKS; i++) {
-        rig->samples[i] =
-            (struct ct_hang_sample){.alive = true, .pid = 100 + i, .has_page = pages, .state = 'S'};
-        (void)snprintf(rig->samples[i].wchan, sizeof(rig->samples[i].wchan), "futex_wait");
-    }
-}
-
-static void end(struct rig *rig)
-{
-    ct_hang_fini(&rig->hang);
-}
-
-static void stamp(struct rig *rig, int rank, enum ct_phase phase, int64_t step)
-{
-    rig->samples[rank].page =
-        (struct ct_progress){.phase = phase, .step = step, .stamp_ns = rig->now, .turns = step > 0};
-}
-
-/* One second later. */
-static enum ct_hang_reason tick(struct rig *rig)
-{
-    rig->now += S;
-    ct_hang_step(&rig->hang, rig->samples, rig->now, &rig->verdict);
-    return rig->verdict.reason;
-}
-
-/* Nothing happens for so long; returns the first verdict. */
-static enum ct_hang_reason wait_for(struct rig *rig, int seconds)
-{
-    for (int i = 0; i < seconds; i++) {
-        if (tick(rig) != CT_HANG_NONE) {
-            return rig->verdict.reason;
-        }
-    }
-    return CT_HANG_NONE;
-}
 
 /* Everybody does some steps of `seconds` each, and stands in a collective then. */
 static void live(struct rig *rig, int seconds)
@@ -295,23 +241,6 @@ static void a_job_whose_workers_all_wait_hangs(void **state)
     assert_int_equal(wait_for(&rig, 10), CT_HANG_UNINTERRUPTIBLE);
     assert_int_equal(rig.verdict.local_rank, 2);
     end(&rig);
-}
-
-static void burn(struct rig *rig, int seconds)
-{
-    for (int s = 0; s < seconds; s++) {
-        for (int i = 0; i < RANKS; i++) {
-            rig->samples[i].cpu_ns += S;
-        }
-        assert_int_equal(tick(rig), CT_HANG_NONE);
-    }
-}
-
-static struct ct_hang_vote still(const struct rig *rig)
-{
-    struct ct_hang_vote out;
-    ct_hang_local_vote(&rig->hang, rig->samples, rig->now, &out);
-    return out;
 }
 
 /* What this machine says to the others, and what they may find of it. */

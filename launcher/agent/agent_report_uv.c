@@ -303,6 +303,15 @@ static char *make_advice(const struct ct_worker_end *end, const char *memory,
     return advice != NULL ? ct_strdup(advice) : NULL;
 }
 
+static uint64_t lines_in(const struct ct_buf *text)
+{
+    uint64_t lines = 0;
+    for (size_t i = 0; i < text->len; i++) {
+        lines += ct_buf_bytes(text)[i] == '\n';
+    }
+    return lines;
+}
+
 void ct_agent_report_collect(struct ct_agent_run *run)
 {
     int failed = run->agent.failure.local_rank;
@@ -311,10 +320,12 @@ void ct_agent_report_collect(struct ct_agent_run *run)
     const struct ct_output_stream *err = run->workers.list[failed].err;
     ct_error_file_fini(&run->report.error_file);
     ct_buf_reset(&run->report.tail);
+    run->report.tail_is_last = false;
     read_error_file(run, failed);
     if (err != NULL && ct_output_stream_tail(err, CT_REPORT_INDENT, &run->report.tail) == 0 &&
         ct_output_stream_tail(err, "", &plain) == 0) {
         failure->tail = shorten(ct_buf_cstr(&plain));
+        run->report.tail_is_last = ct_output_stream_is_last(err, lines_in(&plain));
     }
     if (run->agent.failure.end.kind == CT_END_UNFIT) {
         failure->tail = shorten(run->check.tail);
@@ -349,7 +360,7 @@ static void tell_failure_here(struct ct_agent_run *run)
     const char *tail = ct_buf_cstr(&run->report.tail);
     report.tail = tail != NULL ? tail : "";
     report.advice = run->report.failure.advice;
-    report.tail_is_seen = ct_worker_err_is_seen(job, failed);
+    report.tail_is_seen = ct_worker_err_is_seen(job, failed) || run->report.tail_is_last;
     report.tail_is_shown = ct_worker_err_is_shown(job, failed);
     if (job->logdir->base != NULL && (ct_redirects_of(&job->resolved->redirects, failed) != 0 ||
                                       ct_redirects_of(&job->resolved->tee, failed) != 0)) {

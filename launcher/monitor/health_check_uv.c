@@ -102,9 +102,33 @@ static bool read_output(struct ct_health_check *check)
     return got < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
+/* Where the last CT_HEALTH_TAIL_LINES lines begin. If the beginning of the output is missing, the
+ * first of them must be whole, unless there is no other. */
+static size_t find_last_lines(const struct ct_health_check *check)
+{
+    const unsigned char *bytes = ct_buf_bytes(&check->tail);
+    size_t len = check->tail.len, at = len, whole = len;
+    int lines = 0;
+    if (at > 0 && bytes[at - 1] == '\n') {
+        at--;
+    }
+    while (at > 0 && lines < CT_HEALTH_TAIL_LINES) {
+        at--;
+        if (bytes[at] == '\n') {
+            whole = at + 1;
+            lines++;
+        }
+    }
+    bool is_cut = len == check->keep && whole < len;
+    return lines == CT_HEALTH_TAIL_LINES || is_cut ? whole : 0;
+}
+
 /* A command may write NUL, which would hide what follows. */
 static void end_tail(struct ct_health_check *check)
 {
+    if (check->shell) { /* its output is for people */
+        ct_buf_consume(&check->tail, find_last_lines(check));
+    }
     unsigned char *bytes = ct_buf_bytes(&check->tail);
     for (size_t i = 0; i < check->tail.len; i++) {
         bytes[i] = bytes[i] == '\0' ? '?' : bytes[i];

@@ -12,8 +12,9 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* Bytes kept of what the command wrote last: enough for some lines. */
+/* What is kept of what the command wrote last, in bytes and in whole lines. */
 #define CT_HEALTH_TAIL_MAX 2048
+#define CT_HEALTH_TAIL_LINES 10
 #define CT_HEALTH_WHY_MAX 256
 
 struct ct_health_check;

@@ -20,6 +20,8 @@ struct ct_output {
     struct ct_sink sinks[2]; /* stdout, stderr */
     int sink_count;          /* 1 when both are the same file */
     size_t stream_count;
+    const struct ct_output_stream *last; /* that lines were shown of last; NULL = of none */
+    uint64_t last_lines;                 /* how many of it, and of no other stream since */
     bool said_lost;
     bool shared_terminal;    /* a worker writes to a terminal itself */
     uint64_t live_mark;      /* bytes of stderr when the live line was last asked for */

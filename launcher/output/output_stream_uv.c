@@ -88,12 +88,35 @@ static bool drop(struct ct_output_stream *stream, const struct ct_buf *batch)
     return stream->dropping;
 }
 
+static void note_last(const struct ct_output_stream *stream, const struct ct_buf *batch)
+{
+    struct ct_output *output = stream->output;
+    const char *p = (const char *)ct_buf_bytes(batch), *end = p + batch->len;
+    if (output->last != stream) {
+        output->last = stream;
+        output->last_lines = 0;
+    }
+    while (p < end && (p = memchr(p, '\n', (size_t)(end - p))) != NULL) {
+        output->last_lines++;
+        p++;
+    }
+}
+
+bool ct_output_stream_is_last(const struct ct_output_stream *stream, uint64_t lines)
+{
+    return stream->output->last == stream && stream->output->last_lines >= lines;
+}
+
 /* Sends the lines in output->batch to the fold or the sink, unless they are dropped. */
 static void pass_on(struct ct_output_stream *stream, int cut_rc)
 {
     struct ct_buf *batch = &stream->output->batch;
     int put_rc = 0;
-    if (batch->len > 0 && !drop(stream, batch)) {
+    bool dropped = batch->len > 0 && drop(stream, batch);
+    if (dropped) {
+        stream->output->last = NULL; /* some of its lines are missing */
+    } else if (batch->len > 0) {
+        note_last(stream, batch);
         if (stream->fold.workers > 0) {
             ct_output_fold_pass(stream, batch);
         } else {
@@ -348,6 +371,9 @@ void ct_output_stream_free(struct ct_output_stream *stream)
     }
     ct_output_stream_spawned(stream);
     close_route(stream);
+    if (stream->output->last == stream) {
+        stream->output->last = NULL;
+    }
     ct_list_remove(&stream->link);
     stream->output->stream_count--;
     if (stream->has_pipe) {

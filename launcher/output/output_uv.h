@@ -131,6 +131,9 @@ void ct_output_stream_catch_up(struct ct_output_stream *stream);
 CT_MUST_CHECK int ct_output_stream_tail(const struct ct_output_stream *stream, const char *indent,
                                         struct ct_buf *out);
 
+/* Are the last `lines` lines of this stream the last ones that were shown of any worker? */
+bool ct_output_stream_is_last(const struct ct_output_stream *stream, uint64_t lines);
+
 /* The last bytes; see ct_lines_tail_bytes(). */
 const char *ct_output_stream_tail_bytes(const struct ct_output_stream *stream, size_t *len);
 

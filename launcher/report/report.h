@@ -83,8 +83,8 @@ struct ct_report_evidence {
     int rank;
     const char *message, *traceback; /* of its error file */
     const char *tail;                /* its last lines on stderr, as they are to be shown */
-    bool tail_is_seen;               /* the user sees them right above */
-    bool tail_is_shown;              /* the user has seen them among lines of other workers */
+    bool tail_is_seen;  /* the user sees them above, and no worker's lines after them */
+    bool tail_is_shown; /* the user has seen them among lines of other workers */
 };
 
 /* Quotes the evidence, but no line twice: the last line of a traceback is often the message, and

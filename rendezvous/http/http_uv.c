@@ -380,7 +380,8 @@ static bool is_of_page(const struct ct_http *http, struct MHD_Connection *connec
 static bool is_from_browser(const struct ct_http *http, struct MHD_Connection *connection)
 {
     return ct_page_guard_is_browser(header(http, connection, MHD_HTTP_HEADER_ACCEPT_LANGUAGE),
-                                    header(http, connection, MHD_HTTP_HEADER_ORIGIN));
+                                    header(http, connection, MHD_HTTP_HEADER_ORIGIN),
+                                    header(http, connection, "Sec-Fetch-Mode"));
 }
 
 static bool has_room_for_viewer(const struct ct_http *http)

@@ -56,9 +56,10 @@ const char *ct_page_guard_judge(const char *host, const char *origin, const char
     return NULL;
 }
 
-bool ct_page_guard_is_browser(const char *accept_language, const char *origin)
+bool ct_page_guard_is_browser(const char *accept_language, const char *origin,
+                              const char *fetch_mode)
 {
-    return accept_language != NULL || origin != NULL;
+    return accept_language != NULL || origin != NULL || fetch_mode != NULL;
 }
 
 bool ct_page_guard_wants_html(const char *accept)

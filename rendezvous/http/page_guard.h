@@ -17,10 +17,12 @@
 const char *ct_page_guard_judge(const char *host, const char *origin, const char *own_name,
                                 const char *told_name);
 
-/* Does the request come from a browser? Every browser says which languages its user reads, and a
- * page cannot stop it from that. Prometheus, curl and ctrun-stat do not. Both are headers, NULL =
- * missing. */
-bool ct_page_guard_is_browser(const char *accept_language, const char *origin);
+/* Does the request come from a browser? Every browser says which languages its user reads, unless
+ * an extension takes that away, and for which purpose it asks (Sec-Fetch-Mode), if the name is one
+ * of this machine's own; a page cannot stop it from that. Prometheus, curl and ctrun-stat say
+ * neither. All are headers, NULL = missing. */
+bool ct_page_guard_is_browser(const char *accept_language, const char *origin,
+                              const char *fetch_mode);
 
 /* Does the Accept header ask for HTML? That of a browser does, that of curl does not. */
 bool ct_page_guard_wants_html(const char *accept);

@@ -78,8 +78,9 @@ static bool admits_address(struct ct_conn_gate *gate, const struct ct_conn *conn
 
 /* Is the peer's user admitted? This only matters for peers on this machine. The kernel is asked
  * about every peer, because a process of this machine can bind to any of its addresses. If a peer
- * on this machine has no user, it has already closed the connection, so it is refused. */
-static bool admits_user(const struct ct_conn_gate *gate, const struct ct_conn *conn)
+ * on this machine has no user, it has already closed the connection, so it is refused, but it is
+ * not another user's. */
+static bool admits_user(const struct ct_conn_gate *gate, struct ct_conn *conn)
 {
     struct sockaddr_storage peer, local;
     uid_t user;
@@ -91,13 +92,22 @@ static bool admits_user(const struct ct_conn_gate *gate, const struct ct_conn *c
     }
     int rc = ct_peer_user_find(gate->users_fd, (const struct sockaddr *)&peer,
                                (const struct sockaddr *)&local, &user);
-    return rc == 0 ? user == geteuid() || user == 0
-                   : !ct_sock_is_own_address((const struct sockaddr *)&peer);
+    if (rc == 0) {
+        return user == geteuid() || user == 0;
+    }
+    bool is_here = ct_sock_is_own_address((const struct sockaddr *)&peer);
+    conn->left = is_here && rc == CT_ENOENT;
+    return !is_here;
 }
 
 void ct_conn_gate_refuse_unadmitted(struct ct_conn *conn)
 {
     struct ct_conn_gate *gate = &ct_conn_hub_of(conn)->gate;
+    if (conn->left) { /* nobody is there who could be told, or of whom to tell */
+        ct_conn_log_end(conn, CT_LOG_DEBUG, "closed by the peer before it was accepted");
+        ct_conn_close(conn);
+        return;
+    }
     ct_conn_gate_refuse(conn, &gate->refusals,
                         admits_address(gate, conn) ? "of other users (--open admits them)"
                                                    : "by address");

@@ -92,6 +92,7 @@ struct ct_conn {
     bool stalled : 1;
     bool ending : 1; /* nothing more is read; it closes when the replies are sent */
     bool closing : 1;
+    bool left : 1;  /* not admitted only because the peer had closed it before it was accepted */
     uint8_t source; /* of ct_source_quota_add(); only if it is not admitted */
 };
 

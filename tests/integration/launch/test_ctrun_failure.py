@@ -101,10 +101,23 @@ class Report(testlib.Case):
             r"process \d+ exited with code 41$",
         )
         self.assertIn("ctrun: stopping ranks 0-1, 3 because of it", said[1])
-        self.assertIn("    the very reason\n", result.err)
+        self.assertIn("the very reason\n", result.err)
         self.assertIn("ctrun: later, rank 0 exited with code 1", said)
         self.assertIn("ctrun: stopped because of it: ranks 1, 3", said)
         self.assertEqual(result.err.count("failed on"), 1, result)
+
+    def test_a_traceback_that_was_shown_last_is_not_shown_twice(self):
+        quiet = "[ $RANK = 0 ] || { echo one >&2; echo two >&2; exit 1; }; sleep 100"
+        result = self.ctrun("-n", "2", "--no-python", "sh", "-c", quiet)
+        self.assertEqual(result.code, 1, result)
+        self.assertEqual(result.err.count("two\n"), 1, result)
+        # Where another worker has written since, the lines are quoted.
+        loud = f"trap 'echo farewell >&2; exit 0' TERM; touch {self.tmp}/$RANK; sleep 100 & wait"
+        loud = f"[ $RANK = 1 ] || {{ {loud}; }}; while ! [ -e {self.tmp}/0 ]; do sleep 0.1; done; " + quiet
+        result = self.ctrun("-n", "2", "--no-python", "sh", "-c", loud)
+        self.assertEqual(result.code, 1, result)
+        self.assertRegex(result.err, r"\[0\] farewell\n")
+        self.assertIn("ctrun: rank 1 wrote last on stderr:\n    one\n    two\n", result.err)
 
     def test_killed_worker_is_named_with_its_signal(self):
         result = self.ctrun(

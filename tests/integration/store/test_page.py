@@ -98,7 +98,8 @@ class Answers(Page):
     def test_a_name_that_points_here_opens_no_page_to_a_browser(self):
         evil = {"Host": f"evil.example:{self.port}"}
         for path in ("/status", "/metrics", "/readyz", "/keys"):
-            for browser_says in ({"Accept-Language": "en"}, {"Accept-Language": ""}, {"Origin": "http://evil.example"}):
+            for browser_says in ({"Accept-Language": "en"}, {"Accept-Language": ""}, {"Origin": "http://evil.example"},
+                                 {"Sec-Fetch-Mode": "navigate"}):  # fmt: skip
                 self.assertEqual(self.ask(path, **evil, **browser_says).status, 403, path)
             # Prometheus may know this machine by any name.
             self.assertIn(self.ask(path, **evil).status, (200, 404, 503), path)

@@ -116,8 +116,18 @@ static void test_what_it_wrote_last(void **state)
     assert_string_equal(run("echo one; echo two >&2; exit 1", 60000).tail, "one\ntwo\n");
     assert_string_equal(run("printf 'a\\000b'; exit 1", 60000).tail, "a?b");
     const struct heard much = run("seq 1 100000", 60000);
-    assert_int_equal(strlen(much.tail), CT_HEALTH_TAIL_MAX);
-    assert_non_null(strstr(much.tail, "\n100000\n"));
+    assert_string_equal(much.tail, "99991\n99992\n99993\n99994\n99995\n99996\n99997\n99998\n"
+                                   "99999\n100000\n");
+    /* Lines too long for that: the whole ones among the last bytes. */
+    assert_string_equal(
+        run("yes | head -c 4000 | tr -d '\\n'; echo; yes | head -c 1500 | tr -d '\\n'; "
+            "echo; echo end; exit 1",
+            60000)
+                .tail +
+            750,
+        "\nend\n");
+    assert_int_equal(strlen(run("head -c 5000 /dev/zero | tr '\\0' x; exit 1", 60000).tail),
+                     CT_HEALTH_TAIL_MAX);
 }
 
 /* What it leaves behind neither delays the result nor lives on. */

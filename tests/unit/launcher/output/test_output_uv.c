@@ -54,6 +54,41 @@ static void test_raw_passes_at_once(void **state)
     fixture_free(f);
 }
 
+static void test_whose_lines_are_the_last(void **state)
+{
+    (void)state;
+    struct fixture *f = fixture_new();
+    int a = fixture_stream(
+        f, (struct ct_output_stream_options){.mode = CT_LINES_PLAIN, .prefix = "[0] "});
+    int b = fixture_stream(
+        f, (struct ct_output_stream_options){.mode = CT_LINES_PLAIN, .prefix = "[1] "});
+    int hidden = fixture_stream(f, (struct ct_output_stream_options){.mode = CT_LINES_TAIL_ONLY});
+    fixture_write(f->child_fds[a], "1\n2\n");
+    ct_output_stream_catch_up(f->streams[a]);
+    fixture_write(f->child_fds[a], "3\n");
+    ct_output_stream_catch_up(f->streams[a]);
+    ct_output_say(f->output, CT_OUTPUT_OUT, "ctrun's own\n", 12);
+    fixture_write(f->child_fds[hidden], "unseen\n");
+    ct_output_stream_catch_up(f->streams[hidden]);
+    assert_true(ct_output_stream_is_last(f->streams[a], 3));
+    assert_false(ct_output_stream_is_last(f->streams[a], 4));
+    assert_false(ct_output_stream_is_last(f->streams[b], 0));
+    assert_false(ct_output_stream_is_last(f->streams[hidden], 0));
+    fixture_write(f->child_fds[b], "x\n");
+    ct_output_stream_catch_up(f->streams[b]);
+    assert_false(ct_output_stream_is_last(f->streams[a], 3));
+    fixture_write(f->child_fds[a], "4\n");
+    ct_output_stream_catch_up(f->streams[a]);
+    assert_true(ct_output_stream_is_last(f->streams[a], 1));
+    assert_false(ct_output_stream_is_last(f->streams[a], 2));
+    for (int i = 0; i <= hidden; i++) {
+        ct_output_stream_spawned(f->streams[i]);
+    }
+    fixture_drain(f, -1);
+    fixture_finish(f);
+    fixture_free(f);
+}
+
 /* What a progress bar has left on the terminal is erased by whoever writes next. */
 static void test_a_progress_bar_is_erased_by_the_next_writer(void **state)
 {
@@ -293,6 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_held_pipe_does_not_hang_the_end),
         cmocka_unit_test(test_raw_passes_at_once),
+        cmocka_unit_test(test_whose_lines_are_the_last),
         cmocka_unit_test(test_a_progress_bar_is_erased_by_the_next_writer),
         cmocka_unit_test(test_the_live_line_gives_way),
         cmocka_unit_test(test_no_live_line_where_others_write_to_the_terminal),

@@ -363,10 +363,11 @@ static void test_requests_of_other_pages_and_names_are_refused(void **state)
 static void test_a_browser_tells_its_languages_or_its_page(void **state)
 {
     (void)state;
-    assert_true(ct_page_guard_is_browser("", NULL));
-    assert_true(ct_page_guard_is_browser("en", NULL));
-    assert_true(ct_page_guard_is_browser(NULL, "null"));
-    assert_false(ct_page_guard_is_browser(NULL, NULL));
+    assert_true(ct_page_guard_is_browser("", NULL, NULL));
+    assert_true(ct_page_guard_is_browser("en", NULL, NULL));
+    assert_true(ct_page_guard_is_browser(NULL, "null", NULL));
+    assert_true(ct_page_guard_is_browser(NULL, NULL, "navigate"));
+    assert_false(ct_page_guard_is_browser(NULL, NULL, NULL));
 }
 
 static void test_only_browsers_want_html(void **state)

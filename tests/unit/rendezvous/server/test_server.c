@@ -5,6 +5,7 @@
 #include "tests/lib/loop.h"
 #include "tests/lib/server_fixture.h"
 
+#include "rendezvous/admission/peer_user.h"
 #include "rendezvous/wire/limits.h"
 
 #include <netinet/in.h>
@@ -105,6 +106,35 @@ static void test_waiter_that_left_is_forgotten(void **state)
     (void)close(fd);
     ct_sf_until_waiters(f, 0);
     ct_sf_until_connections(f, 0);
+}
+
+/* It has no user any more, so it is not served, but another user's it is not either. */
+static void test_a_client_that_left_before_it_was_accepted_is_no_other_user(void **state)
+{
+    struct server_fixture *f = *state;
+    ct_server_close(f->server, NULL, NULL);
+    const struct ct_server_options options = {.own_user = true, .log = &f->log};
+    struct ct_err err = {0};
+    assert_int_equal(ct_server_open(&f->loop, &options, &f->server, &err), 0);
+    int users, probe = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(listen(probe, 1), 0);
+    bool knows = ct_peer_user_open(probe, &users) == 0;
+    (void)close(probe);
+    if (!knows) {
+        skip();
+    }
+    (void)close(users);
+    int gone = ct_sf_client(f), here = ct_sf_client(f);
+    ct_sf_tell(gone, SF_B(SF_HELLO SF_SET_K_V));
+    (void)close(gone);
+    ct_sf_tell(here, SF_B(SF_HELLO SF_PING));
+    ct_sf_expect(f, here, SF_B(SF_PONG));
+    ct_sf_until_connections(f, 1);
+    assert_int_equal(ct_sf_stats(f).accepted, 2);
+    assert_int_equal(ct_sf_stats(f).keys, 0);
+    assert_int_equal(ct_sf_stats(f).denied, 0);
+    assert_string_equal(f->last_warning, "");
+    (void)close(here);
 }
 
 /* ---- generations ---------------------------------------------------------------------------- */
@@ -287,6 +317,7 @@ int main(void)
         WITH_SERVER(test_violation_ends_one_connection_only),
         WITH_SERVER(test_more_waiters_than_one_slice),
         WITH_SERVER(test_waiter_that_left_is_forgotten),
+        WITH_SERVER(test_a_client_that_left_before_it_was_accepted_is_no_other_user),
         WITH_SERVER(test_reset_ends_clients_and_forgets_keys),
         WITH_SERVER(test_reset_drops_clients_that_were_not_accepted_yet),
         WITH_SERVER(test_reset_leaves_those_who_may_ask_for_the_status),

@@ -29,6 +29,9 @@ struct cJSON;
 #define CT_RESTARTS_WINDOW_MAX_MS (INT64_C(365) * 24 * 3600 * 1000)
 #define CT_RESTARTS_ROW_MAX 1000000
 
+/* The longest pause before a restart, after failures at the start of several generations. */
+#define CT_RESTART_PAUSE_MAX_MS 30000
+
 /* What the user allows; all machines of a job must have the same. 0 = no limit. */
 struct ct_restart_limits {
     int max_no_progress; /* generations in a row without progress */

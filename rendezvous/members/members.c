@@ -240,6 +240,7 @@ static void take_news(struct ct_members *m, struct ct_member *member, struct ct_
         }
         m->unstarted -= !member->started;
         member->started = true;
+        member->no_check = false;
     } else if (msg->type == CT_MSG_STOPPED) {
         take_stopped(m, member, msg, now_ns);
     } else if (msg->type == CT_MSG_FAILED && at_work) {

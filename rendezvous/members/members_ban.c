@@ -5,6 +5,8 @@
  */
 #include "rendezvous/members/members_ban.h"
 
+#include "common/exit_code.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -54,6 +56,20 @@ void members_ban_tell(struct ct_members *m, struct ct_member *member)
                    "this node is left out of the job: it waits in case that another one is lost");
     member->told_spare = true;
     members_send(m, member);
+}
+
+bool members_ban_no_check(struct ct_members *m, struct ct_member *member,
+                          const struct ct_failure *failure)
+{
+    bool nowhere = failure->unfit && (failure->exit_code == CT_EXIT_NOT_FOUND ||
+                                      failure->exit_code == CT_EXIT_NOT_EXECUTABLE);
+    member->no_check = nowhere;
+    EACH_MEMBER(m, pos)
+    {
+        const struct ct_member *other = MEMBER_OF(pos, link);
+        nowhere = nowhere && (!other->in_world || other->no_check);
+    }
+    return nowhere;
 }
 
 void members_ban_joined(struct ct_members *m, struct ct_member *member)

@@ -22,6 +22,11 @@ void members_ban_judge(struct ct_members *m, const struct ct_failure *first);
 /* To be called for a new member, before it takes its place. */
 void members_ban_joined(struct ct_members *m, struct ct_member *member);
 
+/* To be called for each failure. Returns true if the command of the check could be run on no
+ * machine of this world; then it is the command that is wrong. */
+bool members_ban_no_check(struct ct_members *m, struct ct_member *member,
+                          const struct ct_failure *failure);
+
 /* Tells a member that it waits because its machine is left out. */
 void members_ban_tell(struct ct_members *m, struct ct_member *member);
 

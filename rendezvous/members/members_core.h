@@ -67,6 +67,7 @@ struct ct_member {
     bool in_world; /* it is in the world that is being formed, runs or stops */
     bool told;     /* it has been told of that world */
     bool started, finished, stopped;
+    bool no_check;   /* the command of its check could not be run there */
     bool told_spare; /* it has been told that it is a spare */
     bool served;     /* it has been in a world */
     bool left_out;   /* no world takes it, unless there are not enough others */

@@ -13,6 +13,7 @@
 #include "rendezvous/members/members_failover.h"
 #include "rendezvous/members/members_round.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,15 @@ static void nnodes_text(const struct ct_msg_join *join, char out[32])
         (void)snprintf(out, 32, "%d", join->max_nodes);
     } else {
         (void)snprintf(out, 32, "%d:%d", join->min_nodes, join->max_nodes);
+    }
+}
+
+static void max_restarts_text(const struct ct_msg_join *join, char out[48])
+{
+    if (join->max_restarts == INT_MAX) {
+        (void)snprintf(out, 48, "no --max-restarts");
+    } else {
+        (void)snprintf(out, 48, "--max-restarts %d", join->max_restarts);
     }
 }
 
@@ -76,16 +86,17 @@ static int check_same(const struct ct_msg_join *job, const struct ct_msg_join *j
                           "node %s says --spares %d, the job was begun with --spares %d",
                           join->host, join->spares, job->spares);
     }
-    if (job->max_restarts != join->max_restarts) {
-        return ct_err_set(
-            err, CT_EINVAL,
-            "node %s says --max-restarts %d, the job was begun with --max-restarts %d", join->host,
-            join->max_restarts, job->max_restarts);
-    }
     const char *option = ct_restart_limits_differ(&job->limits, &join->limits);
-    if (option != NULL) {
+    if (option != NULL) { /* without --max-restarts, its number follows from the budget */
         return ct_err_set(err, CT_EINVAL, "node %s says another %s than the job was begun with",
                           join->host, option);
+    }
+    if (job->max_restarts != join->max_restarts) {
+        char theirs[48], ours[48];
+        max_restarts_text(join, theirs);
+        max_restarts_text(job, ours);
+        return ct_err_set(err, CT_EINVAL, "node %s says %s, the job was begun with %s", join->host,
+                          theirs, ours);
     }
     return 0;
 }

@@ -35,7 +35,7 @@
  * at first, and by EARLY_LAST_MS at most. */
 #define EARLY_FREE 1
 #define EARLY_FIRST_MS 1000
-#define EARLY_LAST_MS 30000
+#define EARLY_LAST_MS CT_RESTART_PAUSE_MAX_MS
 
 static const struct ct_sm_state states[] = {
     [STATE_GATHERING] = {"gathering", CT_SM_BIT(STATE_FORMING) | CT_SM_BIT(STATE_OVER)},
@@ -493,10 +493,15 @@ void members_round_failed(struct ct_members *m, struct ct_member *member,
                           struct ct_failure *failure, int64_t happened_ns, int64_t now_ns)
 {
     char why[CT_FAILURE_WHAT_MAX];
-    bool permanent = failure->permanent;
     failure->kind = CT_FAILURE_WORKER;
     failure->node_rank = member->node_rank;
     failure->exit_code = failure->exit_code != 0 ? failure->exit_code : 1;
+    bool no_check = members_ban_no_check(m, member, failure);
+    bool permanent = failure->permanent || no_check;
+    if (no_check) {
+        (void)snprintf(m->no_restart, sizeof(m->no_restart),
+                       "the command of --health-check can be run on no machine");
+    }
     bool stuck = m->preempted == 0 && members_budget_is_stuck(m, failure);
     (void)snprintf(failure->host, sizeof(failure->host), "%s", member->host);
     (void)snprintf(failure->address, sizeof(failure->address), "%s", members_address(member));

@@ -5,6 +5,7 @@
 #include "tests/lib/members_done.h"
 #include "tests/lib/members_scene.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 /* A worker of node 1 fails after these steps; -1 = none. All stop. */
@@ -273,6 +274,57 @@ static void test_an_unfit_machine_is_left_out_at_once(void **state)
     end(&s);
 }
 
+static void cannot_check(struct scene *s, int node, int generation)
+{
+    static struct ct_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.type = CT_MSG_FAILED;
+    msg.generation = generation;
+    msg.failure = (struct ct_failure){
+        .exit_code = 127, .unfit = true, .rank = -1, .local_rank = -1, .what = "not found"};
+    say_msg(s, node, &msg);
+}
+
+/* On one machine it may be missing. On all of them, it is a mistake, which no restart mends. */
+static void test_a_check_that_cannot_be_run_anywhere_ends_the_job(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 10);
+    run(&s, 2);
+    forget(&s);
+    cannot_check(&s, 2, 0);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "stop0,again waiting world1:0/2,0/4,serve");
+    say(&s, 1, CT_MSG_SERVING, 1);
+    forget(&s);
+    cannot_check(&s, 1, 1); /* that of the other one was cut short by the end of its generation */
+    say(&s, 1, CT_MSG_STOPPED, 1);
+    say(&s, 2, CT_MSG_STOPPED, 1);
+    HEARS(&s, 2, "stop1 over=127");
+    end(&s);
+}
+
+static void test_a_check_that_could_be_run_since_is_no_mistake(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 10);
+    run(&s, 2);
+    cannot_check(&s, 2, 0);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    say(&s, 1, CT_MSG_SERVING, 1);
+    say(&s, 2, CT_MSG_STARTED, 1);
+    forget(&s);
+    cannot_check(&s, 1, 1);
+    say(&s, 1, CT_MSG_STOPPED, 1);
+    say(&s, 2, CT_MSG_STOPPED, 1);
+    HEARS(&s, 1, "stop1,again waiting world2:0/2,0/4,serve");
+    end(&s);
+}
+
 static void test_all_nodes_have_the_same_limits(void **state)
 {
     struct scene s;
@@ -285,6 +337,15 @@ static void test_all_nodes_have_the_same_limits(void **state)
     s.job.limits = (struct ct_restart_limits){.window_restarts = 1, .window_ms = 5};
     assert_int_equal(try_join(&s, 2, -1), CT_EINVAL);
     assert_non_null(strstr(s.err.text, "--restart-budget"));
+    s.job.max_restarts = INT_MAX; /* as it is without --max-restarts */
+    assert_int_equal(try_join(&s, 2, -1), CT_EINVAL);
+    assert_non_null(strstr(s.err.text, "another --restart-budget than"));
+    s.job.limits = (struct ct_restart_limits){0};
+    assert_int_equal(try_join(&s, 2, -1), CT_EINVAL);
+    assert_non_null(
+        strstr(s.err.text, "says no --max-restarts, the job was begun with --max-restarts 1"));
+    s.job.max_restarts = 1;
+    s.job.limits = (struct ct_restart_limits){.window_restarts = 1, .window_ms = 5};
     s.job.limits.window_restarts = 0;
     assert_int_equal(try_join(&s, 2, -1), CT_EINVAL);
     assert_non_null(strstr(s.err.text, "out of range"));
@@ -305,6 +366,8 @@ int main(void)
         cmocka_unit_test(test_a_machine_that_is_needed_stays_and_is_named),
         cmocka_unit_test(test_failures_elsewhere_begin_another_row),
         cmocka_unit_test(test_an_unfit_machine_is_left_out_at_once),
+        cmocka_unit_test(test_a_check_that_cannot_be_run_anywhere_ends_the_job),
+        cmocka_unit_test(test_a_check_that_could_be_run_since_is_no_mistake),
         cmocka_unit_test(test_all_nodes_have_the_same_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

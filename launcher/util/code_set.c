@@ -11,6 +11,7 @@
 #include <ctype.h>
 #include <stddef.h>
 #include <string.h>
+#include <strings.h>
 
 /* Longer than "100-200" and than every name of a signal. */
 #define PART_MAX 24
@@ -40,6 +41,17 @@ static int read_part(char *part, int *first, int *last)
     return dash == NULL ? 0 : ct_parse_int(dash + 1, *first, 255, last);
 }
 
+/* Is it a signal but for its spelling? Writes the right one. */
+static bool is_signal_without_sig(const char *part, char meant[PART_MAX + 4])
+{
+    size_t skip = strncasecmp(part, "SIG", 3) == 0 ? 3 : 0, len = strlen(part + skip);
+    memcpy(meant, "SIG", 3);
+    for (size_t i = 0; i <= len; i++) {
+        meant[3 + i] = (char)toupper((unsigned char)part[skip + i]);
+    }
+    return ct_signal_number(meant) > 0;
+}
+
 int ct_code_set_parse(const char *text, struct ct_code_set *out, struct ct_err *err)
 {
     struct ct_code_set set = {{0}};
@@ -56,7 +68,18 @@ int ct_code_set_parse(const char *text, struct ct_code_set *out, struct ct_err *
         bool fits = len < sizeof(part);
         memcpy(part, begin, fits ? len : 0);
         part[fits ? len : 0] = '\0';
+        if (len == 0) {
+            return ct_err_set(err, CT_EINVAL,
+                              text[0] == '\0' ? "there is no exit code and no signal"
+                                              : "there is nothing between two "
+                                                "commas, or before or behind one");
+        }
         if (!fits || read_part(part, &first, &last) != 0) {
+            char meant[PART_MAX + 4];
+            if (fits && is_signal_without_sig(part, meant)) {
+                return ct_err_set(err, CT_EINVAL, "'%s' is no signal; did you mean %s?", part,
+                                  meant);
+            }
             return ct_err_set(err, CT_EINVAL,
                               "'%.*s' is neither an exit code from 1 to 255, nor a range such as "
                               "64-78, nor a signal such as SIGSEGV",

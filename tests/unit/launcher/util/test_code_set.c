@@ -28,9 +28,10 @@ static void test_bad_parts_are_named(void **state)
     static const struct {
         const char *text, *part;
     } rows[] = {
-        {"", "''"},
-        {"1,", "''"},
-        {",1", "''"},
+        {"", "there is no exit code and no signal"},
+        {"1,", "nothing between two commas, or before or behind one"},
+        {",1", "nothing between two commas, or before or behind one"},
+        {"3,,4", "nothing between two commas, or before or behind one"},
         {"0", "'0'"},
         {"256", "'256'"},
         {"1-", "'1-'"},
@@ -39,7 +40,9 @@ static void test_bad_parts_are_named(void **state)
         {"-3", "'-3'"},
         {"1 2", "'1 2'"},
         {"SIGNOPE", "'SIGNOPE'"},
-        {"segv", "'segv'"},
+        {"segv", "'segv' is no signal; did you mean SIGSEGV?"},
+        {"SEGV", "'SEGV' is no signal; did you mean SIGSEGV?"},
+        {"3,sigkill", "'sigkill' is no signal; did you mean SIGKILL?"},
         {"3,99999999999999999999999999", "'99999999999999999999999999'"},
         {"\xff\xfe", "\xff\xfe"},
     };

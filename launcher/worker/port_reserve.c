@@ -21,6 +21,8 @@
 #define END_PORT 30000
 /* A range with fewer ports is not worth it: several jobs may want some. */
 #define ENOUGH 1000
+/* Another user may have marked all ports, so after so many marks they count no more. */
+#define MARKED 64
 /* Linux's default. */
 #define LOW_DEFAULT 32768
 #define HIGH_DEFAULT 60999
@@ -82,35 +84,39 @@ static bool can_listen(uint16_t port)
     return bound;
 }
 
-/* Gives *out, the socket that marks the port. CT_EBUSY: another ctrun has marked it; CT_EIO. */
-static int mark(uint16_t port, int *out, struct ct_err *err)
+/* Gives the socket that marks the port; -1 if there is none. CT_EBUSY: somebody has marked it. */
+static int mark(uint16_t port, int *out)
 {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     int len =
         snprintf(&name.sun_path[1], sizeof(name.sun_path) - 1, "ctrun-port-%u", (unsigned)port);
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return ct_err_sys(err, CT_EIO, errno, "cannot reserve a port");
-    }
-    if (bind(fd, (const struct sockaddr *)&name, size) != 0) {
+    *out = -1;
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&name, size) != 0) {
         int code = errno;
         (void)close(fd);
-        return code == EADDRINUSE ? CT_EBUSY
-                                  : ct_err_sys(err, CT_EIO, code, "cannot reserve a port");
+        return code == EADDRINUSE ? CT_EBUSY : 0;
     }
     *out = fd;
     return 0;
 }
 
-int ct_port_reserve_one(struct ct_held_port *held, uint16_t port, struct ct_err *err)
+static void drop_mark(struct ct_held_port *held)
 {
-    int rc = mark(port, &held->mark, err);
-    if (rc != 0) {
-        return rc;
+    if (held->mark >= 0) {
+        (void)close(held->mark);
+    }
+}
+
+int ct_port_reserve_one(struct ct_held_port *held, uint16_t port, bool marked)
+{
+    held->mark = -1;
+    if (marked && mark(port, &held->mark) != 0) {
+        return CT_EBUSY;
     }
     if (!can_listen(port)) {
-        (void)close(held->mark);
+        drop_mark(held);
         return CT_EBUSY;
     }
     held->port = port;
@@ -129,9 +135,8 @@ static int hold_any(struct ct_held_port *held, struct ct_err *err)
     uint32_t size = (uint32_t)(last - first + 1);
     for (uint32_t i = 0; i < size; i++) {
         uint16_t port = (uint16_t)((uint32_t)first + (start % size + i) % size);
-        int rc = ct_port_reserve_one(held, port, err);
-        if (rc != CT_EBUSY) {
-            return rc;
+        if (ct_port_reserve_one(held, port, i < MARKED) == 0) {
+            return 0;
         }
     }
     return ct_err_set(err, CT_EBUSY, "no port from %d to %d is free on this machine", first, last);
@@ -149,7 +154,7 @@ int ct_port_reserve_choose(struct ct_port_reserve *holder, struct ct_job_ports *
                 return ct_err_wrap(err, "port '%s'", ports->list[i].name);
             }
             if (known) {
-                (void)close(held->mark);
+                drop_mark(held);
             }
             *held = next;
             holder->count += !known;
@@ -162,7 +167,7 @@ int ct_port_reserve_choose(struct ct_port_reserve *holder, struct ct_job_ports *
 void ct_port_reserve_fini(struct ct_port_reserve *holder)
 {
     for (int i = 0; i < holder->count; i++) {
-        (void)close(holder->list[i].mark);
+        drop_mark(&holder->list[i]);
     }
     holder->count = 0;
 }

@@ -6,6 +6,7 @@
 
 #include "launcher/worker/port_reserve.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -55,14 +56,47 @@ static void a_port_is_reserved_once(void **state)
     (void)state;
     assert_int_equal(ct_port_reserve_choose(&reserve, &ports, &err), 0);
     uint16_t port = ports.list[0].port;
-    assert_int_equal(ct_port_reserve_one(&other, port, &err), CT_EBUSY);
+    assert_int_equal(ct_port_reserve_one(&other, port, true), CT_EBUSY);
     int listener = listen_at(port); /* nothing of ctrun's is in the way of the program */
     ct_port_reserve_fini(&reserve);
-    assert_int_equal(ct_port_reserve_one(&other, port, &err), CT_EBUSY);
+    assert_int_equal(ct_port_reserve_one(&other, port, true), CT_EBUSY);
     assert_int_equal(close(listener), 0);
-    assert_int_equal(ct_port_reserve_one(&other, port, &err), 0);
+    assert_int_equal(ct_port_reserve_one(&other, port, true), 0);
     assert_int_equal(other.port, port);
     assert_int_equal(close(other.mark), 0);
+}
+
+static bool squatted;
+
+int __real_bind(int fd, const struct sockaddr *addr, socklen_t len);
+int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t len);
+
+/* Another user may have bound the names of all marks. */
+int __wrap_bind(int fd, const struct sockaddr *addr, socklen_t len)
+{
+    if (squatted && addr->sa_family == AF_UNIX) {
+        errno = EADDRINUSE;
+        return -1;
+    }
+    return __real_bind(fd, addr, len);
+}
+
+static void marks_of_others_end_no_job(void **state)
+{
+    struct ct_job_ports ports = {2, {{"a", 0}, {"b", 0}}};
+    struct ct_port_reserve holder = {0};
+    struct ct_err err = {0};
+    (void)state;
+    squatted = true;
+    assert_int_equal(ct_port_reserve_choose(&holder, &ports, &err), 0);
+    squatted = false;
+    assert_true(ports.list[0].port >= 1024 && ports.list[1].port >= 1024);
+    assert_int_equal(holder.list[0].mark, -1);
+    int listener = listen_at(ports.list[0].port);
+    assert_int_equal(ct_port_reserve_choose(&holder, &ports, &err), 0);
+    assert_true(holder.list[0].mark >= 0);
+    assert_int_equal(close(listener), 0);
+    ct_port_reserve_fini(&holder);
 }
 
 static void ports_are_not_those_of_connections(void **state)
@@ -84,6 +118,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ports_stay_until_somebody_has_them),
         cmocka_unit_test(a_port_is_reserved_once),
+        cmocka_unit_test(marks_of_others_end_no_job),
         cmocka_unit_test(ports_are_not_those_of_connections),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -94,8 +94,11 @@ bool ct_agent_keep_resume(struct ct_agent_workers *workers, const struct ct_log 
 void ct_agent_keep_report(struct ct_agent_run *run)
 {
     if (run->workers.kept > 0 && ct_agent_report_speaks(run->job->resolved)) {
+        int workers = run->job->resolved->workers;
         ct_agent_report_say(run->output,
-                            "generation %d: %d of %d workers here go on in their processes",
-                            run->agent.generation, run->workers.kept, run->job->resolved->workers);
+                            workers == 1 ? "generation %d: the worker here goes on in its process"
+                                         : "generation %d: %d of %d workers here go on in their "
+                                           "processes",
+                            run->agent.generation, run->workers.kept, workers);
     }
 }

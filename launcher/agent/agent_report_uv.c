@@ -288,7 +288,7 @@ static bool is_full(const char *folder)
 }
 
 /* Returns NULL if there is no advice, or no memory. */
-static char *make_advice(const struct ct_worker_end *end, const char *memory,
+static char *make_advice(const struct ct_worker_end *end, const char *memory, bool logged,
                          const struct ct_failure *failure, struct ct_buf *text)
 {
     const struct ct_cause_facts facts = {
@@ -298,6 +298,7 @@ static char *make_advice(const struct ct_worker_end *end, const char *memory,
         .tail = failure->tail,
         .memory = memory,
         .shm_is_full = is_full("/dev/shm"),
+        .logged = logged,
     };
     const char *advice = ct_cause_advice(&facts, text) == 0 ? ct_buf_cstr(text) : NULL;
     return advice != NULL ? ct_strdup(advice) : NULL;
@@ -310,6 +311,15 @@ static uint64_t lines_in(const struct ct_buf *text)
         lines += ct_buf_bytes(text)[i] == '\n';
     }
     return lines;
+}
+
+/* Is the output of this worker also written to files? */
+static bool is_logged(const struct ct_agent_run *run, int local_rank)
+{
+    const struct ct_job_spec *job = run->job;
+    return job->logdir->base != NULL &&
+           (ct_redirects_of(&job->resolved->redirects, local_rank) != 0 ||
+            ct_redirects_of(&job->resolved->tee, local_rank) != 0);
 }
 
 void ct_agent_report_collect(struct ct_agent_run *run)
@@ -336,10 +346,11 @@ void ct_agent_report_collect(struct ct_agent_run *run)
         shorten(run->report.error_file.traceback != NULL ? run->report.error_file.traceback
                                                          : run->workers.list[failed].hang.stack);
     ct_buf_reset(&plain);
-    failure->advice = run->agent.failure.end.kind == CT_END_UNFIT && run->check.advice[0] != '\0'
-                          ? ct_strdup(run->check.advice)
-                          : make_advice(&run->agent.failure.end,
-                                        run->workers.list[failed].report.memory, failure, &plain);
+    failure->advice =
+        run->agent.failure.end.kind == CT_END_UNFIT && run->check.advice[0] != '\0'
+            ? ct_strdup(run->check.advice)
+            : make_advice(&run->agent.failure.end, run->workers.list[failed].report.memory,
+                          is_logged(run, failed), failure, &plain);
     ct_buf_fini(&plain);
 }
 
@@ -362,8 +373,7 @@ static void tell_failure_here(struct ct_agent_run *run)
     report.advice = run->report.failure.advice;
     report.tail_is_seen = ct_worker_err_is_seen(job, failed) || run->report.tail_is_last;
     report.tail_is_shown = ct_worker_err_is_shown(job, failed);
-    if (job->logdir->base != NULL && (ct_redirects_of(&job->resolved->redirects, failed) != 0 ||
-                                      ct_redirects_of(&job->resolved->tee, failed) != 0)) {
+    if (is_logged(run, failed)) {
         folder = ct_logdir_path(job->logdir, run->agent.generation, failed, "");
         report.log_folder = folder;
     }

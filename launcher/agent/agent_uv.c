@@ -373,8 +373,9 @@ static void log_start(struct ct_agent_run *run)
             "(%s) before `ip link set lo up`",
             resolved->store_address.master);
     }
-    ct_log(&run->log, CT_LOG_INFO, "job %s: %d workers of %s, store on %s:%d, files in %s",
-           job->run_id, resolved->workers, job->command->path, resolved->store_address.master,
+    ct_log(&run->log, CT_LOG_INFO, "job %s: %d worker%s of %s, store on %s:%d, files in %s",
+           job->run_id, resolved->workers, resolved->workers == 1 ? "" : "s", job->command->path,
+           resolved->store_address.master,
            run->store.server != NULL ? ct_server_port(run->store.server)
                                      : resolved->store_address.port,
            job->logdir->run != NULL ? job->logdir->run : "no folder");

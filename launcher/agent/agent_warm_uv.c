@@ -721,8 +721,11 @@ void ct_agent_warm_report(struct ct_agent_run *run)
 {
     if (run->warm.on && run->agent.generation > 0 && run->warm.taken > 0 &&
         ct_agent_report_speaks(run->job->resolved)) {
-        ct_agent_report_say(run->output, "generation %d: %d of %d workers here were warm",
-                            run->agent.generation, run->warm.taken, run->job->resolved->workers);
+        int workers = run->job->resolved->workers;
+        ct_agent_report_say(run->output,
+                            workers == 1 ? "generation %d: the worker here was warm"
+                                         : "generation %d: %d of %d workers here were warm",
+                            run->agent.generation, run->warm.taken, workers);
     }
 }
 

@@ -127,9 +127,10 @@ static int too_few(const struct ct_gpu_facts *facts, const struct ct_gpu_request
                           facts->visible != NULL ? facts->visible : "");
     }
     return ct_err_set(err, CT_ENOENT,
-                      "%s: %d workers, but %d GPU%s visible here%s%.64s; start %d, or let workers "
+                      "%s: %d worker%s, but %d GPU%s visible here%s%.64s; start %d, or let workers "
                       "share with --share-gpu",
-                      asking(request), request->ranks_here, devices, devices == 1 ? " is" : "s are",
+                      asking(request), request->ranks_here, plural(request->ranks_here), devices,
+                      devices == 1 ? " is" : "s are",
                       facts->visible != NULL ? ": CUDA_VISIBLE_DEVICES=" : "",
                       facts->visible != NULL ? facts->visible : "", devices);
 }
@@ -173,8 +174,9 @@ static int spread(const struct ct_gpu_facts *facts, const struct ct_gpu_request 
             return too_few(facts, request, masks->devices, err);
         }
         if (!request->share) {
-            note(masks, CT_LOG_INFO, "%d workers and %d GPU%s: none is assigned (see --share-gpu)",
-                 request->ranks_here, masks->devices, plural(masks->devices));
+            note(masks, CT_LOG_INFO, "%d worker%s and %d GPU%s: none is assigned (see --share-gpu)",
+                 request->ranks_here, plural(request->ranks_here), masks->devices,
+                 plural(masks->devices));
             masks->masked = false;
             masks->devices = 0;
         }

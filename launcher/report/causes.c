@@ -298,5 +298,9 @@ int ct_cause_advice(const struct ct_cause_facts *facts, struct ct_buf *out)
     }
     const char *code = advice_of_code(end);
     bool has_message = has_text(facts->message) || has_text(facts->tail);
+    if (code == NULL && end->kind == CT_END_EXITED && !end->final && !has_message &&
+        facts->logged) {
+        return ct_buf_printf(out, "it said nothing on stderr; its log files have all its output");
+    }
     return ct_buf_printf(out, "%s", code != NULL ? code : ct_worker_end_advice(end, has_message));
 }

@@ -342,6 +342,7 @@ static void add_other_failures(const struct ct_report *report, struct ct_buf *ou
 
 static void add_consequences(const struct ct_report *report, struct ct_buf *out)
 {
+    bool unfit = report->workers[report->failed].end.kind == CT_END_UNFIT;
     add_other_failures(report, out);
     if (count_of(report, stopped_cleanly) > 0) {
         ct_buf_addf(out, CT_REPORT_PREFIX "stopped because of it: ");
@@ -349,8 +350,8 @@ static void add_consequences(const struct ct_report *report, struct ct_buf *out)
         ct_buf_addf(out, "\n");
     }
     if (report->strays > 0) {
-        ct_buf_addf(out, CT_REPORT_PREFIX "processes that workers left behind, now ended: %zu\n",
-                    report->strays);
+        ct_buf_addf(out, CT_REPORT_PREFIX "processes that %s left behind, now ended: %zu\n",
+                    unfit ? "its check" : "workers", report->strays);
     }
     if (report->killed > 0) {
         ct_buf_addf(out,

@@ -62,6 +62,9 @@ static void exhausted_shared_memory_is_explained(void **state)
     assert_tail("RuntimeError: unable to write to file </torch_7>: No space left on device "
                 "(28), /dev/shm\n",
                 "--shm-size");
+    const struct ct_cause_facts logged = {.end = {.kind = CT_END_EXITED, .value = 3},
+                                          .logged = true};
+    assert_advice(&logged, "it said nothing on stderr; its log files have all its output");
     struct ct_cause_facts facts = {.end = {.kind = CT_END_SIGNALED, .value = SIGBUS},
                                    .shm_is_full = true};
     assert_advice(&facts, "--shm-size");

@@ -24,13 +24,29 @@ static const struct {
     [CT_HELP_BINDING] = {"binding", "which CPUs a worker gets"},
     [CT_HELP_GPU] = {"gpu", "which GPU a worker gets"},
     [CT_HELP_TORCHRUN] = {"torchrun", "options of torchrun that have no effect"},
+    [CT_HELP_ARGUMENTS] = {"arguments", "${rank} and others in the program's arguments"},
 };
 
 #define TOPICS (sizeof(topics) / sizeof(topics[0]))
 
+static const char arguments[] =
+    "  ${rank}, ${world_size}              in the job\n"
+    "  ${local_rank}, ${local_world_size}  on this machine\n"
+    "  ${node_rank}, ${nnodes}             of the machines\n"
+    "  ${master_addr}, ${master_port}      where the workers' store is\n"
+    "  ${port:NAME}                        a port for the program, the same on every\n"
+    "                                      machine; CTRUN_PORT_NAME has it, too\n"
+    "  $local_rank                         the same as in braces\n"
+    "  $$                                  one dollar sign\n\n"
+    "Other names stay as they are. In a shell, put such an argument in single quotes.\n";
+
+/* "${rank}" and "$local_rank" are values in arguments. */
 static size_t find_topic(const char *word)
 {
     size_t i = 0;
+    if (word[0] == '$') {
+        return CT_HELP_ARGUMENTS;
+    }
     while (i < TOPICS && strcmp(topics[i].name, word) != 0) {
         i++;
     }
@@ -89,6 +105,9 @@ static void print_option(const struct ct_option_spec *spec, struct ct_buf *out)
 static void print_topic(size_t topic, struct ct_buf *out)
 {
     ct_buf_addf(out, "%s: %s\n\n", topics[topic].name, topics[topic].title);
+    if (topic == CT_HELP_ARGUMENTS) {
+        ct_buf_addf(out, "%s", arguments);
+    }
     for (size_t i = 0; i < ct_option_count; i++) {
         const struct ct_option_spec *spec = &ct_option_table[i];
         if (ct_option_is_shown(spec) && spec->topic == topic) {

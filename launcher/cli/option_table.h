@@ -94,6 +94,7 @@ enum ct_help_topic {
     CT_HELP_BINDING,
     CT_HELP_GPU,
     CT_HELP_TORCHRUN,
+    CT_HELP_ARGUMENTS, /* a text, no options */
 };
 
 /* How the value of an option is stored. */

@@ -47,6 +47,44 @@ static void check_map(struct lines *out, const char *option, const struct ct_red
     }
 }
 
+/* An option that says more about another one, which is not given. */
+static void check_companions(struct lines *out, const struct ct_options *options)
+{
+    const struct {
+        enum ct_option_id id;
+        bool has_main;
+        const char *option, *main;
+    } companions[] = {
+        {CT_OPT_ON_HANG, options->hang_timeout_ns >= 0, "--on-hang", "--hang-timeout"},
+        {CT_OPT_WARM_IMPORT, options->warm != 0, "--warm-import", "--warm"},
+        {CT_OPT_WARM_MEMORY, options->warm != 0, "--warm-memory", "--warm"},
+        {CT_OPT_HEALTH_CHECK_TIMEOUT, options->health_check != NULL, "--health-check-timeout",
+         "--health-check"},
+        {CT_OPT_PREFLIGHT_LIMITS, options->preflight != CT_PREFLIGHT_OFF, "--preflight-limits",
+         "--preflight"},
+    };
+    for (size_t i = 0; i < sizeof(companions) / sizeof(companions[0]); i++) {
+        if (has_flag(options, companions[i].id) && !companions[i].has_main) {
+            (void)snprintf(out->list[out->count++], CT_NO_EFFECT_MAX, "%s has no effect without %s",
+                           companions[i].option, companions[i].main);
+        }
+    }
+}
+
+/* A job that fails at once, again and again, restarts every CT_RESTART_PAUSE_MAX_MS in the end. */
+static void check_budget(struct lines *out, const struct ct_options *options)
+{
+    char window[CT_RESTARTS_WINDOW_TEXT];
+    int64_t takes_ms = (int64_t)options->limits.window_restarts * CT_RESTART_PAUSE_MAX_MS;
+    if (options->limits.window_restarts > 0 && options->limits.window_ms <= takes_ms) {
+        (void)snprintf(
+            out->list[out->count++], CT_NO_EFFECT_MAX,
+            "--restart-budget %s may bound nothing: ctrun itself pauses up to %d s before "
+            "a restart, so take a longer time",
+            ct_restart_limits_window(&options->limits, window), CT_RESTART_PAUSE_MAX_MS / 1000);
+    }
+}
+
 int ct_no_effect(const struct ct_options *options, const struct ct_resolved *resolved,
                  char lines[CT_NO_EFFECT_LINES][CT_NO_EFFECT_MAX])
 {
@@ -62,9 +100,14 @@ int ct_no_effect(const struct ct_options *options, const struct ct_resolved *res
     if (has_all_ranks && has_flag(options, CT_OPT_TEE)) {
         check_map(&out, "--tee", &options->tee, resolved->workers);
     }
-    if (has_flag(options, CT_OPT_ON_HANG) && options->hang_timeout_ns < 0) {
-        (void)snprintf(out.list[out.count++], CT_NO_EFFECT_MAX,
-                       "--on-hang has no effect without --hang-timeout");
+    check_companions(&out, options);
+    check_budget(&out, options);
+    if (has_flag(options, CT_OPT_WARM) && options->warm != 0 && options->max_restarts == 0 &&
+        !resolved->shared) {
+        (void)snprintf(
+            out.list[out.count++], CT_NO_EFFECT_MAX,
+            "--warm has no effect without --max-restarts or --restart-budget in a job of "
+            "this machine alone");
     }
     if (resolved->mode == CT_MODE_SINGLE && has_flag(options, CT_OPT_SPARES) &&
         options->spares > 0) {

@@ -9,8 +9,8 @@
 #include "launcher/cli/options.h"
 #include "launcher/setup/resolve.h"
 
-#define CT_NO_EFFECT_LINES 5
-#define CT_NO_EFFECT_MAX 128
+#define CT_NO_EFFECT_LINES 10
+#define CT_NO_EFFECT_MAX 192
 
 /* Gives one line for each such option, and returns their number. PET_ variables give no line,
  * because they are set for many jobs. */

@@ -59,6 +59,56 @@ static size_t small_name(const char *p)
     return strspn(p, "abcdefghijklmnopqrstuvwxyz_-");
 }
 
+static bool is_port_name(const char *name, size_t len)
+{
+    return len > 0 &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789") >= len &&
+           strchr("0123456789", name[0]) == NULL;
+}
+
+/* Is it "port" with one letter too many or too few, or with two of them exchanged? Another letter
+ * makes another word, such as "part", and ${part:n} is a shell's. */
+static bool looks_like_port(const char *word, size_t len)
+{
+    static const char port[] = "port";
+    struct ct_suggestion near = ct_suggestion_for(word, len);
+    ct_suggestion_offer(&near, port);
+    bool exchanged = len == 4 && word[0] == 'p' && strspn(word, port) == 4 &&
+                     strchr(word, 'o') < word + 4 && memcmp(word, port, 4) != 0;
+    return word[0] == 'p' && (exchanged || ((len == 3 || len == 5) && near.distance == 1));
+}
+
+/* Notices ${ports:NAME}. */
+static int check_port_word(const char *argument, const char *name, size_t len, struct ct_err *err)
+{
+    const char *colon = memchr(name, ':', len);
+    size_t word = colon != NULL ? (size_t)(colon - name) : 0;
+    if (word == 0 || small_name(name) < word || !looks_like_port(name, word) ||
+        !is_port_name(colon + 1, len - word - 1)) {
+        return 0;
+    }
+    return ct_err_set(err, CT_EINVAL,
+                      "argument '%.*s': did you mean ${port:%.*s}? For this very text write two "
+                      "dollar signs",
+                      SHOWN_MAX, argument, (int)(len - word - 1), colon + 1);
+}
+
+/* Notices an argument that is $port:NAME, or --option=$port:NAME, without braces. Within a longer
+ * text it may be a shell's. */
+static int check_bare_port(const char *argument, const char *dollar, struct ct_err *err)
+{
+    const size_t prefix = sizeof(PORT_PREFIX) - 1;
+    const char *name = dollar + 1 + prefix;
+    if (strncmp(dollar + 1, PORT_PREFIX, prefix) != 0 || !is_port_name(name, strlen(name)) ||
+        (dollar != argument && (argument[0] != '-' || dollar[-1] != '='))) {
+        return 0;
+    }
+    return ct_err_set(err, CT_EINVAL,
+                      "argument '%.*s': did you mean ${port:%.*s}? For this very text write two "
+                      "dollar signs",
+                      SHOWN_MAX, argument, SHOWN_MAX, name);
+}
+
 static int check_reference(const char *argument, const char *name, struct ct_job_ports *ports,
                            struct ct_err *err)
 {
@@ -72,6 +122,10 @@ static int check_reference(const char *argument, const char *name, struct ct_job
         strchr("-+=?: 0123456789", name[prefix]) == NULL) {
         int rc = ct_job_ports_add(ports, name + prefix, len - prefix, err);
         return rc == 0 ? 0 : ct_err_wrap(err, "argument '%.*s'", SHOWN_MAX, argument);
+    }
+    int rc = check_port_word(argument, name, len, err);
+    if (rc != 0) {
+        return rc;
     }
     const char *meant = small_name(name) == len ? meant_by(name, len) : NULL;
     if (meant != NULL) {
@@ -87,7 +141,8 @@ int ct_arguments_check(char *const *argv, struct ct_job_ports *ports, struct ct_
 {
     for (size_t i = 1; argv[0] != NULL && argv[i] != NULL; i++) {
         for (const char *p = argv[i]; (p = strchr(p, '$')) != NULL;) {
-            int rc = p[1] == '{' ? check_reference(argv[i], p + 2, ports, err) : 0;
+            int rc = p[1] == '{' ? check_reference(argv[i], p + 2, ports, err)
+                                 : check_bare_port(argv[i], p, err);
             if (rc != 0) {
                 return rc;
             }

@@ -141,6 +141,17 @@ class HealthCheck(testlib.Case):
         self.assertIn("is not fit: its health check could not be started: cannot create a process", result.err)
         self.assertIn("make room on it: memory, processes", result.err)
 
+    def test_restarts_do_not_mend_a_mistake(self):
+        result = self.ctrun("--max-restarts", "3", "--health-check", "no-such-chekc", "echo", "never")
+        self.assertEqual((result.code, result.out), (127, ""), result)
+        self.assertIn("the job ends: the command of --health-check can be run on no machine", result.err)
+        self.assertEqual(result.err.count("is not fit"), 1, result)
+
+    def test_what_a_check_leaves_behind_is_its_own(self):
+        result = self.ctrun("--health-check", "setsid sleep 600 & exit 1", "echo", "never")
+        self.assertEqual(result.code, 118, result)
+        self.assertNotIn("workers left behind", result.err)
+
     def test_a_check_may_pass_the_next_time(self):
         mark = self.tmp / "mark"
         check = f"[ -e {mark} ] || {{ touch {mark}; exit 1; }}"

@@ -6,8 +6,9 @@
 
 #include <stdio.h>
 
-static const char *const topics[] = {NULL,    "job",     "restart", "hang",     "output", "nodes",
-                                     "hosts", "binding", "gpu",     "torchrun", "all"};
+static const char *const topics[] = {NULL,     "job",      "restart",   "hang",
+                                     "output", "nodes",    "hosts",     "binding",
+                                     "gpu",    "torchrun", "arguments", "all"};
 #define TOPICS (sizeof(topics) / sizeof(topics[0]))
 
 static int body(void *data)
@@ -101,6 +102,10 @@ static void one_option_by_its_name(void **state)
     assert_true(ct_help_knows("log-dir") && ct_help_knows("log_dir") && ct_help_knows("gpu"));
     assert_false(ct_help_knows("log-di") || ct_help_knows("log-dirs") || ct_help_knows(""));
     assert_false(ct_help_knows("run-path")); /* refused */
+    assert_true(ct_help_knows("${rank}") && ct_help_knows("$local_rank"));
+    assert_int_equal(ct_help_print("${rank}", &text), 0);
+    assert_non_null(strstr(ct_buf_cstr(&text), "${port:NAME}"));
+    ct_buf_reset(&text);
     assert_int_equal(ct_help_print("log_dir", &text), 0);
     assert_memory_equal(ct_buf_cstr(&text), "  --log-dir DIR\n        folder", 30);
     ct_buf_fini(&text);

@@ -47,13 +47,39 @@ static void ranks_that_do_not_exist_are_named(void **state)
 
 static void options_that_need_another_one_are_named(void **state)
 {
+    const struct ct_resolved shared = {.mode = CT_MODE_AGENT, .workers = 2, .shared = true};
     const struct ct_resolved agent = {.mode = CT_MODE_AGENT, .workers = 2};
     (void)state;
     assert_string_equal(say(&single, "--on-hang=report", "--spares=2"),
                         "--on-hang has no effect without --hang-timeout|"
                         "--spares has no effect without --nnodes in a job of this machine alone|");
     assert_string_equal(say(&single, "--on-hang=report", "--hang-timeout=30"), "");
+    assert_string_equal(say(&single, "--warm-import=json", "--warm-memory=5"),
+                        "--warm-import has no effect without --warm|"
+                        "--warm-memory has no effect without --warm|");
+    assert_string_equal(say(&single, "--health-check-timeout=5", "--preflight-limits=gpus=8"),
+                        "--health-check-timeout has no effect without --health-check|"
+                        "--preflight-limits has no effect without --preflight|");
+    assert_string_equal(say(&single, "--preflight-only", "--preflight-limits=gpus=8"), "");
+    assert_string_equal(say(&single, "--warm", "--warm-import=json"),
+                        "--warm has no effect without --max-restarts or --restart-budget in a job "
+                        "of this machine alone|");
+    assert_string_equal(say(&single, "--warm", "--max-restarts=1"), "");
+    assert_string_equal(say(&shared, "--warm", "--warm-import=json"), "");
     assert_string_equal(say(&agent, "--spares=2", "--nnodes=2"), "");
+}
+
+static void a_budget_that_bounds_nothing_is_named(void **state)
+{
+    (void)state;
+    assert_string_equal(say(&single, "--restart-budget=2/1s", "--on-hang=report"),
+                        "--on-hang has no effect without --hang-timeout|"
+                        "--restart-budget 2/1s may bound nothing: ctrun itself pauses up to 30 s "
+                        "before a restart, so take a longer time|");
+    assert_string_equal(say(&single, "--restart-budget=2/1m", "--warm=0"),
+                        "--restart-budget 2/1m may bound nothing: ctrun itself pauses up to 30 s "
+                        "before a restart, so take a longer time|");
+    assert_string_equal(say(&single, "--restart-budget=2/61s", "--warm"), "");
 }
 
 int main(void)
@@ -61,6 +87,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_do_not_exist_are_named),
         cmocka_unit_test(options_that_need_another_one_are_named),
+        cmocka_unit_test(a_budget_that_bounds_nothing_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -107,6 +107,58 @@ class Requeue(testlib.Case):
             [(facts / str(rank)).read_text() for rank in range(2)], ["0 of 2 on 0\n", "1 of 2 on 1\n"]
         )
 
+    def test_an_array_may_be_a_list(self):
+        self.out = self.tmp / "out-%a.txt"
+        facts = self.tmp / "facts"
+        facts.mkdir()
+        script = f"echo $GROUP_RANK > {facts}/$SLURM_ARRAY_TASK_ID"
+        job = self.sbatch("--array=1,4", CONTRIB / "ctrun-array.sbatch", "-n", "1", "sh", "-c", script)
+        wait.wait_until(lambda: len(list(facts.iterdir())) == 2, "both have started", DEADLINE)
+        wait.wait_until(lambda: self.ask("squeue", "-h", "-j", job) == "", "both have ended", DEADLINE)
+        self.assertEqual([(facts / task).read_text() for task in ("1", "4")], ["0\n", "1\n"])
+
+
+class ArrayScript(testlib.Case):
+    """The script alone: what Slurm would say is in files, and no Slurm is needed."""
+
+    def script_of_task(self, task, squeue):
+        tools = self.tmp / "tools"
+        tools.mkdir()
+        for name, text in (("squeue", squeue), ("sleep", "true"), ("ctrun", 'echo "$@"'), ("scontrol", "true")):
+            path = tools / name
+            path.write_text(f"#!/bin/sh\n{text}\n")
+            path.chmod(0o755)
+        env = {
+            "PATH": f"{tools}:{os.environ['PATH']}", "CTRUN": str(tools / "ctrun"), "SLURMD_NODENAME": "here",
+            "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": task, "SLURM_ARRAY_TASK_MIN": "1",
+            "SLURM_ARRAY_TASK_MAX": "7", "SLURM_ARRAY_TASK_STEP": "1", "SLURM_ARRAY_TASK_COUNT": "3",
+        }  # fmt: skip
+        return self.run_program("sh", CONTRIB / "ctrun-array.sbatch", "true", env=env)
+
+    def test_a_task_ends_when_the_first_one_is_gone(self):
+        for number, answer in enumerate(("true", "echo COMPLETED n1", "echo CANCELLED n1")):
+            with self.subTest(answer):
+                self.tmp = self.tmp / str(number)
+                self.tmp.mkdir()
+                result = self.script_of_task("3", answer)
+                self.assertEqual(result.code, 1, result)
+                self.assertIn("task 1, which hosts the store, is gone", result.out)
+
+    def test_a_task_waits_for_one_that_is_queued_again(self):
+        mark = self.tmp / "asked"
+        answer = f"""case $* in *%K*) echo 7; echo 1; echo 3; exit;; esac
+        echo x >> {mark}
+        case $(wc -l < {mark}) in [1-3]) echo COMPLETED n1;; [4-9]) echo PENDING;; 1[0-3]);; 14) exit 1;;
+        *) echo RUNNING n1;; esac"""
+        result = self.script_of_task("7", answer)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("--nnodes 3 --node-rank 2 --rdzv-id slurm-7 --master-addr n1", result.out)
+
+    def test_a_list_that_is_not_known_has_no_ranks(self):
+        result = self.script_of_task("1", "echo 1")
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("--nnodes 3 --rdzv-id slurm-7 --master-addr here", result.out)
+
 
 if __name__ == "__main__":
     testlib.main()

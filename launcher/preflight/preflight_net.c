@@ -23,7 +23,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A transfer ends after either. */
+/* A transfer ends after either. That of the receiver counts from the first byte. */
 #define SEND_MS 150
 #define RECEIVE_MS 400
 #define BYTES_MAX (INT64_C(256) << 20)
@@ -122,25 +122,27 @@ static void send_much(int fd, const char *chunk)
 /* Waits for the receiver, who ends the transfer. */
 static void wait_for_end(int fd, int64_t deadline_ns)
 {
-    int64_t until_ns = ct_deadline_in(NULL, RECEIVE_MS);
     struct pollfd end = {.fd = fd, .events = POLLIN};
-    (void)poll(&end, 1, ct_deadline_left_ms(NULL, until_ns < deadline_ns ? until_ns : deadline_ns));
+    (void)poll(&end, 1, ct_deadline_left_ms(NULL, deadline_ns));
 }
 
 /* Gives bytes per second, from the first byte on. Returns false if nothing came. */
 static bool receive_much(int fd, char *chunk, int64_t deadline_ns, double *rate)
 {
     int64_t start_ns = ct_clock_now(NULL), first_ns = 0, last_ns = 0, all = 0, counted = 0;
-    int64_t until_ns = ct_deadline_in(NULL, RECEIVE_MS);
+    int64_t until_ns = deadline_ns;
     struct ct_err unused = {0};
-    until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
     while (all < BYTES_MAX) {
         size_t got = 0;
         if (ct_sock_recv_some(fd, chunk, CHUNK, until_ns, &got, &unused) != 0 || got == 0) {
             break;
         }
         last_ns = ct_clock_now(NULL);
-        first_ns = all == 0 ? last_ns : first_ns;
+        if (all == 0) {
+            int64_t end_ns = ct_deadline_in(NULL, RECEIVE_MS);
+            first_ns = last_ns;
+            until_ns = end_ns < deadline_ns ? end_ns : deadline_ns;
+        }
         counted += all == 0 ? 0 : (int64_t)got;
         all += (int64_t)got;
         if (last_ns >= until_ns) {

@@ -11,8 +11,9 @@
 
 #include "launcher/preflight/preflight.h"
 
-/* Within this time a pair is measured, or it does not work. */
-#define CT_PREFLIGHT_PAIR_MS 3000
+/* Within this time a pair is measured, or it does not work. A pair that works takes a second at most,
+ * but the machines may be busy with something else. */
+#define CT_PREFLIGHT_PAIR_MS 6000
 
 /* By which the machines of a job know each other. */
 #define CT_PREFLIGHT_SECRET 16

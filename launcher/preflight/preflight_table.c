@@ -102,8 +102,11 @@ int ct_preflight_pairs_text(const struct ct_preflight_machine *machines, int cou
     if (verdict->pairs == 0) {
         return ct_buf_status(out);
     }
-    ct_buf_addf(out, "%d pair%s%s", verdict->pairs, verdict->pairs == 1 ? "" : "s",
-                ct_preflight_all_meet(count) ? "" : " of all were measured");
+    if (ct_preflight_all_meet(count)) {
+        ct_buf_addf(out, "%d pair%s", verdict->pairs, verdict->pairs == 1 ? "" : "s");
+    } else {
+        ct_buf_addf(out, "%d of %lld pairs", verdict->pairs, (long long)count * (count - 1) / 2);
+    }
     if (verdict->broken_pairs > 0) {
         ct_buf_addf(out, ", %d exchanged no data", verdict->broken_pairs);
     }

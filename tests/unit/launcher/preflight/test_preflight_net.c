@@ -127,7 +127,7 @@ static void test_nobody_comes(void **state)
     (void)state;
     make(machines);
     ct_preflight_measure(&machines[0].meeting, &machines[0].link);
-    assert_string_equal(machines[0].link.error, "it did not connect within 3 s");
+    assert_string_equal(machines[0].link.error, "it did not connect within 6 s");
     finish(machines);
 }
 

@@ -3,10 +3,22 @@
 
 import json
 import os
+import sys
 import unittest
 
 import testlib
-from testlib import netns
+from testlib import netns, paths
+
+# Waits until the workers' store has no key: the last machine that leaves the preflight removes the last ones.
+COUNT_KEYS = f"""
+import os, sys, time
+sys.path.insert(0, {str(paths.SOURCE_ROOT / "tests" / "integration")!r})
+from testlib import store_client
+peer = store_client.Peer(int(os.environ["MASTER_PORT"]), host=os.environ["MASTER_ADDR"])
+while peer.keys():
+    time.sleep(0.01)
+print("keys: 0")
+"""
 
 # Other programs of this machine may slow a transfer down many times, but not as much as the link below. So the
 # machines are not compared with each other.
@@ -121,6 +133,30 @@ class Preflight(Machines):
         self.assertEqual([(result.code, result.out.count("works")) for result in results], [(0, 1)] * 3, results)
         self.assertRegex(results[0].err, "preflight: all 3 machines are fit; 3 pairs, median ")
         self.assertNotIn("preflight", results[1].err)
+
+    def test_a_machine_that_comes_later_looks_at_itself(self):
+        cluster = netns.Cluster(self, 3)
+        work = "[ $$CTRUN_GENERATION = 2 ] || exec sleep 600; echo works"
+        options, program = ("--nnodes", "2:3", "--preflight"), ("sh", "-c", work)
+        jobs = [self.start_node(cluster, i, *options, program=program) for i in (0, 1)]
+        for job in jobs:
+            job.wait_for("generation 0: node")
+        jobs[0].wait_for("preflight: all 2 machines are fit")
+        late = self.start_node(cluster, 2, *options, inside=self.small_shm(), program=program)
+        late.wait_for("machine node-3 is not fit: /dev/shm has 16 MiB free")
+        results = [job.wait() for job in (*jobs, late)]
+        self.assertEqual([(r.code, r.out.count("works")) for r in results], [(0, 1), (0, 1), (0, 0)], results)
+        self.assertIn("machine node-3 at 10.9.1.3 is left out", results[0].err)
+
+    def test_the_workers_find_an_empty_store(self):
+        cluster = netns.Cluster(self, 3)
+        count = self.script("count.py", COUNT_KEYS)
+        jobs = [
+            self.start_node(cluster, i, "--nnodes", 3, "--preflight", program=(sys.executable, count))
+            for i in range(3)
+        ]  # fmt: skip
+        results = [job.wait() for job in jobs]
+        self.assertEqual([(result.code, result.out) for result in results], [(0, "keys: 0\n")] * 3, results)
 
     def test_a_machine_without_the_option_is_named(self):
         cluster = netns.Cluster(self, 2)

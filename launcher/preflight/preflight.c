@@ -6,6 +6,7 @@
 #include "launcher/preflight/preflight.h"
 
 #include "common/alloc.h"
+#include "common/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -66,6 +67,7 @@ static void add(struct judge *judge, int machine, bool unfit, const char *advice
     va_start(ap, fmt);
     (void)vsnprintf(finding->what, sizeof(finding->what), fmt, ap);
     va_end(ap);
+    ct_text_clean(finding->what); /* it may quote another machine */
 }
 
 /* ---- one machine ---------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@
 #include "common/exit_code.h"
 #include "common/file.h"
 #include "common/num.h"
+#include "common/text.h"
 #include "launcher/preflight/preflight_here.h"
 #include "launcher/preflight/preflight_json.h"
 #include "launcher/preflight/preflight_net.h"
@@ -454,8 +455,11 @@ static bool add_warnings(cJSON *object, const struct ct_preflight_machine *machi
     for (int i = 0; i < verdict->num_findings; i++) {
         const struct ct_preflight_finding *finding = &verdict->findings[i];
         if (!finding->unfit) {
-            ct_buf_addf(&text, "%s%s: %s; %s", text.len > 0 ? "\n" : "",
-                        machines[finding->machine].host, finding->what, finding->advice);
+            char host[CT_HOST_MAX];
+            memcpy(host, machines[finding->machine].host, sizeof(host));
+            ct_text_clean(host);
+            ct_buf_addf(&text, "%s%s: %s; %s", text.len > 0 ? "\n" : "", host, finding->what,
+                        finding->advice);
         }
     }
     const char *lines = ct_buf_cstr(&text);

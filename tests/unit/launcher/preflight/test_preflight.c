@@ -214,8 +214,9 @@ static void test_a_slow_way_is_a_warning(void **state)
 {
     (void)state;
     link_of(3, 1)->rate = 1e6; /* in one direction only */
+    (void)snprintf(machines[1].host, sizeof(machines[1].host), "no\033de\n1");
     expect(MACHINES, 3, false,
-           "its way to node-1 is slow: 1.0 MB/s, where half of the pairs reach 1000.0 MB/s");
+           "its way to no?de?1 is slow: 1.0 MB/s, where half of the pairs reach 1000.0 MB/s");
 }
 
 static void test_limits_of_the_network(void **state)

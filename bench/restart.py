@@ -9,12 +9,12 @@ PyTorch script (bench/ddp.py: DDP over gloo) under ctrun, under `ctrun --warm` a
 
 In turn, a job of each is started and one of its workers killed by SIGKILL while it trains; the time until all
 ranks have finished their next step is taken; under `ctrun --warm` the kill comes when its spares are ready.
-`train` goes on where it was, the script begins anew: most of
-its time is `import torch`. All read the data set uncompressed. PyTorch's ranks sometimes miss each other
-after a restart: when they give up, the launcher starts them once more, which counts; a job that stands still
-is noted and tried again. --realtime as in bench/launch.py; --rest leaves the machine to others between two
-jobs. Ends with 1 when a goal is missed: the script
-comes back as soon as under torchrun, with --warm in half a second and ten times as soon each time, and `train`
+`train` goes on where it was, the script begins anew: most of its time is `import torch`. It keeps the data set
+as bytes (--bytes of bench/ddp.py), because to normalise all of it takes half a second more at each start, whoever
+starts it. All read the data set uncompressed. PyTorch's ranks sometimes miss each other after a restart: when
+they give up, the launcher starts them once more, which counts; a job that stands still is noted and tried
+again. --realtime as in bench/launch.py; --rest leaves the machine to others between two jobs. Ends with 1 when a
+goal is missed: the script comes back as soon as under torchrun, with --warm in half a second and ten times as soon each time, and `train`
 in a fifth of a second.
 """
 
@@ -147,7 +147,7 @@ class Script(Side):
             path.unlink(missing_ok=True)
         super().__init__(
             [*self.command(args), "--nproc-per-node", WORKERS, "--max-restarts", "5", ROOT / "bench" / "ddp.py",
-             "--data", args.data, "--hidden", "512", "--epochs", EPOCHS, "--steps", folder / "steps"],
+             "--bytes", "--data", args.data, "--hidden", "512", "--epochs", EPOCHS, "--steps", folder / "steps"],
             log, PYTHON_EXEC=str(args.torch_venv / "bin" / "python"),
         )  # fmt: skip
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Happy path: before the first worker of a generation starts, the preflight and the command of
- * --health-check run, one after the other. When both have passed, the worker starts.
+ * --health-check run, one after the other. When both have passed, the worker starts, or first the
+ * spares get ready (agent_warm_uv.c).
  *
  * Other paths: a machine that is not fit reports this as a worker that was not started. If another
  * machine is not fit, this one waits for the end of the generation. With --preflight-only every
@@ -49,12 +50,25 @@ static const char *health_advice(const struct ct_health_result *result)
                                 : "";
 }
 
+/* All checks have passed. As ct_agent_check_and_start(): spares may have to get ready first. */
+static bool start_first(struct ct_agent_run *run, struct ct_agent_event *event)
+{
+    if (ct_agent_warm_begin(run)) {
+        return true;
+    }
+    *event = ct_agent_workers_start(run, 0);
+    return false;
+}
+
 static void on_checked(void *data, const struct ct_health_result *result)
 {
     struct ct_agent_run *run = data;
+    struct ct_agent_event event;
     run->check.running = NULL;
     if (result->why[0] == '\0') {
-        ct_agent_dispatch(run, ct_agent_workers_start(run, 0));
+        if (!start_first(run, &event)) {
+            ct_agent_dispatch(run, event);
+        }
         return;
     }
     const struct ct_worker_end end = {.kind = CT_END_UNFIT, .value = result->not_run};
@@ -111,8 +125,7 @@ static bool check_health(struct ct_agent_run *run, struct ct_agent_event *event)
         .done = on_checked,
     };
     if (options->health_check == NULL) {
-        *event = ct_agent_workers_start(run, 0);
-        return false;
+        return start_first(run, event);
     }
     return start(run, &health, event);
 }

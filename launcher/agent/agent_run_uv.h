@@ -158,11 +158,12 @@ struct ct_agent_warm {
     struct ct_warm policy;
     struct ct_list all;              /* struct ct_agent_spare, until their processes have ended */
     uv_timer_t timer;                /* for on_look() */
+    uv_timer_t set_timer;            /* for on_set_look(), during the hand-over */
     char *folder;                    /* of ctrun's part in Python */
     char *plan;                      /* what spares are told to import; NULL = not known */
     bool said_off;                   /* the user was told that no spare is made any more */
     int taken;                       /* workers of this generation that were spares */
-    int64_t set_ms;                  /* how long the next spare has to say that it is set */
+    int64_t set_until_ns;            /* when spares must have said that they are set */
     struct ct_spare_message message; /* the one that came last */
 };
 
@@ -409,9 +410,10 @@ bool ct_agent_warm_may_stay(struct ct_agent_run *run, struct ct_proc *proc,
 /* Does any process of a spare live? */
 bool ct_agent_warm_any(const struct ct_agent_run *run);
 
-/* To be called when a generation begins: gives the spares the priority of workers, and ends those
- * that do not answer. */
-void ct_agent_warm_begin(struct ct_agent_run *run);
+/* To be called when a generation begins: gives the spares the priority and the environment of
+ * workers, and ends those that do not answer. Returns false if there is nothing to wait for;
+ * otherwise the first worker is started when all have answered. */
+bool ct_agent_warm_begin(struct ct_agent_run *run);
 
 /* Makes a worker of the spare of this local rank; see struct ct_worker_options. */
 struct ct_proc *ct_agent_warm_take(void *data, int local_rank, char *const *argv, char *const *env,

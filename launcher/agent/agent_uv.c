@@ -142,7 +142,7 @@ void ct_agent_dispatch(struct ct_agent_run *run, struct ct_agent_event event)
         } else if (update.spawn > 0) {
             event = ct_agent_workers_start(run, update.spawn);
         } else if (update.spawn < 0 || ct_agent_check_and_start(run, &event)) {
-            break; /* if the machine is being checked, the end of the check comes as an event */
+            break; /* while it is checked, or spares get ready, the end of that comes as an event */
         }
     }
     if (run->workers.stopping && run->workers.procs != NULL) {

@@ -98,7 +98,6 @@ struct ct_agent_event ct_agent_workers_start(struct ct_agent_run *run, int local
     int rc = 0;
     workers->start_err = (struct ct_err){0};
     if (local_rank == 0) { /* the first of its generation */
-        ct_agent_warm_begin(run);
         rc = ct_agent_workers_begin(run);
         worker->report.rank = run->worker_env.first_rank;
         worker->report.end.kind = CT_END_NOT_STARTED;

@@ -3,17 +3,15 @@
  * ctrun's end of the socket. A spare is another program, so what it says is checked like anything
  * from the wire: a packet that is too long, or of an unknown word, is UNKNOWN.
  *
- * Failure modes: a spare that does not read makes a send fail at once; nothing here waits longer
- * than its deadline.
+ * Failure modes: a spare that does not read makes a send fail at once; nothing here waits.
  */
 #include "launcher/warm/spare.h"
 
 #include "common/buf.h"
-#include "common/clock.h"
 #include "common/file.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -25,8 +23,10 @@ static const struct {
     const char *name;
     enum ct_spare_word word;
 } words[] = {
-    {"ready", CT_SPARE_READY}, {"pong", CT_SPARE_PONG}, {"set", CT_SPARE_SET},
-    {"plan", CT_SPARE_PLAN},   {"no", CT_SPARE_NO},
+    {"ready", CT_SPARE_READY},
+    {"set", CT_SPARE_SET},
+    {"plan", CT_SPARE_PLAN},
+    {"no", CT_SPARE_NO},
 };
 
 int ct_spare_pair(int out[2], struct ct_err *err)
@@ -100,27 +100,12 @@ void ct_spare_parse(struct ct_spare_message *out, size_t len)
     }
 }
 
-static bool wait_for_message(int fd, int64_t deadline_ns)
-{
-    struct pollfd poller = {.fd = fd, .events = POLLIN};
-    for (;;) {
-        int64_t left = (deadline_ns - ct_clock_now(NULL) + CT_NS_PER_MS - 1) / CT_NS_PER_MS;
-        int rc = poll(&poller, 1, left > 0 ? (int)(left < 60000 ? left : 60000) : 0);
-        if (rc > 0 || (rc == 0 && left <= 0) || (rc < 0 && errno != EINTR)) {
-            return rc > 0;
-        }
-    }
-}
-
-void ct_spare_receive(int fd, int64_t deadline_ns, struct ct_spare_message *out)
+void ct_spare_receive(int fd, struct ct_spare_message *out)
 {
     out->word = CT_SPARE_NOTHING;
     out->text = out->bytes;
     out->bytes[0] = '\0';
     out->len = 0;
-    if (deadline_ns > 0 && !wait_for_message(fd, deadline_ns)) {
-        return;
-    }
     ssize_t len;
     do { /* with MSG_TRUNC a packet that is cut gives its whole length */
         len = recv(fd, out->bytes, CT_SPARE_MESSAGE_MAX, MSG_DONTWAIT | MSG_TRUNC);

@@ -10,7 +10,6 @@
 #include "common/err.h"
 
 #include <stddef.h>
-#include <stdint.h>
 
 #define CT_WARM_ENV "CTRUN_WARM"
 
@@ -24,7 +23,6 @@ enum ct_spare_word {
     CT_SPARE_NOTHING, /* no message has come */
     CT_SPARE_GONE,    /* the other end is closed */
     CT_SPARE_READY,
-    CT_SPARE_PONG,
     CT_SPARE_SET,
     CT_SPARE_PLAN,
     CT_SPARE_NO,
@@ -46,9 +44,9 @@ CT_MUST_CHECK int ct_spare_pair(int out[2], struct ct_err *err);
  * CT_EIO, CT_ELIMIT. */
 CT_MUST_CHECK int ct_spare_send(int fd, const char *const *fields, const int *fds, size_t count);
 
-/* Takes the next message. Waits until `deadline_ns` (monotonic; 0 = not at all). Control characters
- * of `text` become blanks, except in a plan. */
-void ct_spare_receive(int fd, int64_t deadline_ns, struct ct_spare_message *out);
+/* Takes the next message; never waits. Control characters of `text` become blanks, except in a
+ * plan. */
+void ct_spare_receive(int fd, struct ct_spare_message *out);
 
 /* Reads a message that has come as `len` bytes at out->bytes. */
 void ct_spare_parse(struct ct_spare_message *out, size_t len);

@@ -28,6 +28,7 @@ void ct_warm_run(struct ct_warm *warm, int64_t now_ns)
     warm->running = true;
     warm->planned = warm->planning = false;
     warm->full = false;
+    warm->deaths = 0;
     warm->since_ns = now_ns;
 }
 
@@ -173,12 +174,23 @@ void ct_warm_ready(struct ct_warm *warm, int spare, uint64_t bytes)
     warm->each = bytes > warm->each ? bytes : warm->each;
 }
 
-void ct_warm_died(struct ct_warm *warm, int spare)
+static void count_death(struct ct_warm *warm)
 {
-    ct_warm_taken(warm, spare);
     if (++warm->deaths > CT_WARM_DEATHS) {
         ct_warm_turn_off(warm, "too many of them have died");
     }
+}
+
+void ct_warm_died(struct ct_warm *warm, int spare)
+{
+    ct_warm_taken(warm, spare);
+    count_death(warm);
+}
+
+void ct_warm_plan_died(struct ct_warm *warm)
+{
+    warm->planning = false;
+    count_death(warm);
 }
 
 void ct_warm_taken(struct ct_warm *warm, int spare)

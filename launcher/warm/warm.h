@@ -15,7 +15,7 @@
  *
  * What the program itself causes (an import that fails, prints, or takes too long) would happen
  * again, so it ends the making of spares for the whole job. A spare that somebody has killed is
- * made again, CT_WARM_DEATHS times.
+ * made again, CT_WARM_DEATHS times in a generation.
  */
 #ifndef CT_LAUNCHER_WARM_WARM_H
 #define CT_LAUNCHER_WARM_WARM_H
@@ -41,7 +41,7 @@
 #define CT_WARM_BUSY_MS 20
 #define CT_WARM_QUIET_MS 1000
 
-/* So many spares may die in a job before no more are made. */
+/* So many spares may die in a generation before no more are made. */
 #define CT_WARM_DEATHS 20
 
 #define CT_WARM_WHY_MAX 480
@@ -69,7 +69,7 @@ struct ct_warm {
     int64_t since_ns;          /* when `running` began, or what is under way */
     int importing;             /* local rank; -1 = none */
     int64_t import_cpu_ms;     /* that its process has used so far */
-    int deaths;                /* of spares */
+    int deaths;                /* of spares in this generation */
     uint64_t each;             /* bytes that one spare takes; 0 = not known yet */
     char why[CT_WARM_WHY_MAX]; /* why there are none; "" = there are */
 };
@@ -106,6 +106,7 @@ void ct_warm_used(struct ct_warm *warm, int64_t cpu_ms, int64_t now_ns);
 /* What has become of an action. */
 void ct_warm_planned(struct ct_warm *warm);
 void ct_warm_plan_failed(struct ct_warm *warm); /* it can be tried again in the next generation */
+void ct_warm_plan_died(struct ct_warm *warm);   /* somebody has killed it: it is tried again */
 void ct_warm_ready(struct ct_warm *warm, int spare, uint64_t bytes);
 void ct_warm_died(struct ct_warm *warm, int spare);
 void ct_warm_taken(struct ct_warm *warm, int spare); /* or thrown away */

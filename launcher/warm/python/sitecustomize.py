@@ -376,45 +376,30 @@ class Spare:
         self.channel.send(os.fsencode("\0".join(fields)))
 
     def wait(self):
-        while True:
-            message, descriptors = self.receive()
-            if message[0] == "ping":
-                self.say("pong")
-            elif message[0] == "go" and len(descriptors) == 4:
-                return message, descriptors
-            else:
-                raise Refusal("unknown message %s" % message[0])
+        message, descriptors = self.receive()
+        if message[0] != "go" or len(descriptors) != 1:
+            raise Refusal("unknown message %s" % message[0])
+        return message, descriptors
 
     def become(self, message, descriptors):
         kind, program = message[1:3]
         self.check_files(kind, program)
-        changed, removed = self.check_environment(read_environment(descriptors[3]))
-        for target, descriptor in enumerate(descriptors[:3]):
-            if is_seekable(target) != is_seekable(descriptor):
-                raise Refusal("descriptor %d is of another kind than it was" % target)
+        changed, removed = self.check_environment(read_environment(descriptors[0]))
         os.environ.__class__ = os.environb.__class__ = self.environ_class
         for name, value in changed.items():
             os.environ[name] = value
         for name in removed:
             del os.environ[name]
-        for target, descriptor in enumerate(descriptors[:3]):
-            os.dup2(descriptor, target)
-            os.close(descriptor)
         for finder in sys.path_importer_cache.values():
             if hasattr(finder, "invalidate_caches"):
                 finder.invalidate_caches()
         self.say("set")
-        if self.receive()[0] != ["start"]:
+        message, descriptors = self.receive()
+        if message != ["start"] or len(descriptors) != 3:
             os._exit(0)
-
-
-def is_seekable(descriptor):
-    """Streams look at this once, when they are made."""
-    try:
-        os.lseek(descriptor, 0, os.SEEK_CUR)
-    except OSError:
-        return False
-    return True
+        for target, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, target)
+            os.close(descriptor)
 
 
 def read_environment(descriptor):

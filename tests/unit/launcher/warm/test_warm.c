@@ -185,6 +185,40 @@ static void test_spares_that_die_again_and_again_end_it(void **state)
     ct_warm_fini(&warm);
 }
 
+static void test_deaths_are_counted_in_each_generation(void **state)
+{
+    (void)state;
+    struct ct_warm warm;
+    open_planned(&warm, 1, 0);
+    for (int i = 0; i < 3 * CT_WARM_DEATHS; i++) {
+        assert_int_equal(step(&warm, 1100).act, CT_WARM_MAKE);
+        ct_warm_died(&warm, 0);
+        if (i % CT_WARM_DEATHS == 0) {
+            ct_warm_stop(&warm);
+            ct_warm_run(&warm, 0);
+            assert_int_equal(step(&warm, 1100).act, CT_WARM_PLAN);
+            ct_warm_planned(&warm);
+        }
+    }
+    assert_false(warm.off);
+    ct_warm_fini(&warm);
+}
+
+static void test_a_plan_that_was_killed_is_made_again(void **state)
+{
+    (void)state;
+    struct ct_warm warm;
+    assert_int_equal(ct_warm_init(&warm, 1, 0), 0);
+    ct_warm_run(&warm, 0);
+    for (int i = 1; i <= CT_WARM_DEATHS + 1; i++) {
+        assert_false(warm.off);
+        assert_int_equal(step(&warm, i * CT_WARM_BEGIN_MS).act, CT_WARM_PLAN);
+        ct_warm_plan_died(&warm);
+    }
+    assert_true(warm.off);
+    ct_warm_fini(&warm);
+}
+
 static void test_turning_off_ends_all_spares(void **state)
 {
     (void)state;
@@ -230,6 +264,8 @@ int main(void)
         cmocka_unit_test(test_all_spares_together_stay_below_the_limit),
         cmocka_unit_test(test_spares_that_die_again_and_again_end_it),
         cmocka_unit_test(test_turning_off_ends_all_spares),
+        cmocka_unit_test(test_deaths_are_counted_in_each_generation),
+        cmocka_unit_test(test_a_plan_that_was_killed_is_made_again),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

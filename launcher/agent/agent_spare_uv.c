@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The process of a spare: it is started on stand-ins for its standard streams, watched, ended, and
+ * given its real streams.
+ *
+ * Failure modes: what cannot be started is an error of the caller; a spare that is gone makes a
+ * send fail.
+ *
+ * Who frees: agent_warm_uv.c, when the process has ended or belongs to a worker.
+ */
+#include "launcher/agent/agent_spare_uv.h"
+
+#include "common/alloc.h"
+#include "launcher/warm/spare_priority.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PRINTED_MAX 120
+
+struct ct_agent_spare *ct_agent_spare_new(struct ct_agent_run *run, int rank)
+{
+    struct ct_agent_spare *spare = ct_calloc(1, sizeof(*spare));
+    if (spare == NULL) {
+        return NULL;
+    }
+    spare->run = run;
+    spare->rank = rank;
+    spare->channel = spare->printed[0] = spare->printed[1] = -1;
+    ct_list_append(&run->warm.all, &spare->link);
+    return spare;
+}
+
+static void close_fds(struct ct_agent_spare *spare)
+{
+    if (spare->channel >= 0) {
+        (void)close(spare->channel);
+        (void)close(spare->printed[0]);
+        (void)close(spare->printed[1]);
+    }
+    spare->channel = spare->printed[0] = spare->printed[1] = -1;
+}
+
+void ct_agent_spare_free(struct ct_agent_spare *spare)
+{
+    close_fds(spare);
+    ct_strlist_fini(&spare->args);
+    ct_strlist_fini(&spare->vars);
+    ct_list_remove(&spare->link);
+    ct_free(spare);
+}
+
+void ct_agent_spare_end(struct ct_agent_spare *spare)
+{
+    close_fds(spare);
+    ct_proc_signal_group(spare->proc, SIGKILL);
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+/* What stands in for a descriptor that only the worker will have: Python looks once whether a
+ * stream can be repositioned. Gives the descriptor for the child and, for output, a second one that
+ * reads what it writes. */
+static int stand_in(bool seekable, bool output, int out[2])
+{
+    if (output && seekable) {
+        out[1] = memfd_create("ctrun-spare-output", MFD_CLOEXEC);
+        out[0] = out[1] >= 0 ? fcntl(out[1], F_DUPFD_CLOEXEC, 3) : -1;
+    } else if (seekable) {
+        out[0] = out[1] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    } else {
+        int ends[2];
+        if (pipe2(ends, O_CLOEXEC) != 0) {
+            return -1;
+        }
+        out[0] = output ? ends[1] : ends[0];
+        out[1] = output ? ends[0] : ends[1];
+        return fcntl(ends[0], F_SETFL, output ? O_NONBLOCK : 0);
+    }
+    return out[0] >= 0 ? 0 : -1;
+}
+
+static void close_both(const int fds[2])
+{
+    for (int i = 0; i < 2; i++) {
+        if (fds[i] >= 0 && (i == 0 || fds[1] != fds[0])) {
+            (void)close(fds[i]);
+        }
+    }
+}
+
+/* The folder of ctrun's part in Python in front of the user's PYTHONPATH. */
+static int add_part(struct ct_agent_run *run, struct ct_strlist *vars, const char *role,
+                    char *const *env)
+{
+    static const char name[] = "PYTHONPATH=";
+    const char *path = NULL;
+    int rc = 0;
+    for (; *env != NULL && rc == 0; env++) {
+        if (strncmp(*env, name, sizeof(name) - 1) == 0) {
+            path = *env + sizeof(name) - 1;
+            rc = ct_strlist_printf(vars, "%s%s%s%s", name, run->warm.folder,
+                                   path[0] != '\0' ? ":" : "", path);
+        } else {
+            rc = ct_strlist_borrow(vars, *env);
+        }
+    }
+    if (rc == 0 && path == NULL) {
+        rc = ct_strlist_printf(vars, "%s%s", name, run->warm.folder);
+    }
+    rc = rc == 0 ? ct_strlist_printf(vars, CT_WARM_ENV "=1:%d:%s", CT_SPARE_FD, role) : rc;
+    return rc == 0 ? ct_strlist_close(vars) : rc;
+}
+
+int ct_agent_spare_start(struct ct_agent_spare *spare, char *const *argv, char *const *env,
+                         ct_proc_exit_fn on_exit, struct ct_err *err)
+{
+    struct ct_agent_run *run = spare->run;
+    const struct ct_job_spec *job = run->job;
+    struct ct_strlist vars = {0};
+    const struct ct_worker_options worker = {
+        .job = job, .worker_env = &run->worker_env, .output = run->output};
+    int channel[2] = {-1, -1}, in[2] = {-1, -1}, out[2] = {-1, -1}, err_out[2] = {-1, -1};
+    bool reads = spare->rank == 0 && !job->options->agent_stdin;
+    bool in_seekable = !reads || lseek(STDIN_FILENO, 0, SEEK_CUR) >= 0;
+    bool out_seekable = spare->rank >= 0 && ct_worker_inherits_stdout(&worker, spare->rank) &&
+                        lseek(STDOUT_FILENO, 0, SEEK_CUR) >= 0;
+    int rc = add_part(run, &vars, spare->rank >= 0 ? "spare" : "plan", env);
+    if (rc != 0) {
+        rc = ct_err_set(err, rc, "out of memory");
+    } else if (stand_in(in_seekable, false, in) != 0 || stand_in(out_seekable, true, out) != 0 ||
+               stand_in(false, true, err_out) != 0) {
+        rc = ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot make a pipe");
+    } else {
+        rc = ct_spare_pair(channel, err);
+    }
+    if (rc == 0) {
+        bool idle = ct_spare_priority_may_idle();
+        const struct ct_spawn_options options = {
+            .path = job->command->path,
+            .argv = argv,
+            .envp = vars.list,
+            .stdio = {in[0], out[0], err_out[0]},
+            .cpus = spare->rank >= 0 ? ct_binder_cpus(&job->binder, spare->rank) : NULL,
+            .nofile = &job->nofile,
+            .passed = channel[1],
+            .idle_cpu = idle,
+            .idle_io = true,
+        };
+        rc = ct_proc_start(run->workers.procs, &options, on_exit, spare, &spare->proc, err);
+    }
+    if (rc == 0) {
+        spare->channel = channel[0];
+        spare->printed[0] = out[1];
+        spare->printed[1] = err_out[1];
+        spare->seekable[0] = in_seekable;
+        spare->seekable[1] = out_seekable;
+        channel[0] = out[1] = err_out[1] = -1;
+    }
+    close_both(channel);
+    close_both(in);
+    close_both(out);
+    close_both(err_out);
+    ct_strlist_fini(&vars);
+    return rc;
+}
+
+/* ---- watching -------------------------------------------------------------------------------- */
+
+/* Reads the first line that is there, if any. */
+static bool read_line(int fd, char text[PRINTED_MAX + 1])
+{
+    struct pollfd poller = {.fd = fd, .events = POLLIN};
+    if (poll(&poller, 1, 0) <= 0) {
+        return false;
+    }
+    bool file = lseek(fd, 0, SEEK_CUR) >= 0;
+    ssize_t len = file ? pread(fd, text, PRINTED_MAX, 0) : read(fd, text, PRINTED_MAX);
+    if (len <= 0) {
+        return false;
+    }
+    text[len] = '\0';
+    text[strcspn(text, "\r\n")] = '\0';
+    for (char *c = text; *c != '\0'; c++) {
+        *c = (unsigned char)*c < ' ' || *c == 0x7f ? ' ' : *c;
+    }
+    return true;
+}
+
+bool ct_agent_spare_printed(const struct ct_agent_spare *spare, char *why, size_t size)
+{
+    char text[PRINTED_MAX + 1];
+    if (!read_line(spare->printed[0], text) && !read_line(spare->printed[1], text)) {
+        return false;
+    }
+    (void)snprintf(why, size, "an import has printed: %s", text);
+    return true;
+}
+
+bool ct_agent_spare_stopped(const struct ct_agent_spare *spare)
+{
+    siginfo_t info = {0};
+    pid_t pid = ct_proc_pid(spare->proc);
+    return waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+bool ct_agent_spare_same(char *const *one, char *const *other)
+{
+    for (; *one != NULL && *other != NULL; one++, other++) {
+        if (strcmp(*one, *other) != 0) {
+            return false;
+        }
+    }
+    return *one == *other;
+}
+
+static bool is_seekable(int fd)
+{
+    return fd < 0 || lseek(fd, 0, SEEK_CUR) >= 0; /* -1 stands for /dev/null */
+}
+
+bool ct_agent_spare_go(struct ct_agent_spare *spare, const int stdio[3], char why[CT_WARM_WHY_MAX])
+{
+    static const char *const start[] = {"start", NULL};
+    int fds[3];
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    (void)snprintf(why, CT_WARM_WHY_MAX, "its spare (pid %d) has died",
+                   (int)ct_proc_pid(spare->proc));
+    bool ok = !ct_agent_spare_printed(spare, why, CT_WARM_WHY_MAX);
+    for (int i = 0; i < 3; i++) {
+        fds[i] = stdio[i] >= 0 ? stdio[i] : null;
+        if (ok && is_seekable(stdio[i]) != spare->seekable[i]) {
+            (void)snprintf(why, CT_WARM_WHY_MAX, "descriptor %d is of another kind than it was", i);
+            ok = false;
+        }
+    }
+    ok = ok && ct_spare_send(spare->channel, start, fds, 3) == 0;
+    if (null >= 0) {
+        (void)close(null);
+    }
+    return ok;
+}

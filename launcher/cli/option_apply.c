@@ -346,6 +346,8 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
         return ct_option_hang_stacks(origin, value, &options->hang_stacks_ms, err);
     case CT_OPT_SLOW_FACTOR:
         return ct_option_slow_factor(origin, value, &options->slow_factor, err);
+    case CT_OPT_WARM_IMPORT:
+        return ct_option_warm_import(origin, value, &options->warm_import, err);
     case CT_OPT_MONITOR_INTERVAL:
         return read_seconds(origin, value, err);
     case CT_OPT_START_METHOD:

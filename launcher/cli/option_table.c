@@ -128,7 +128,7 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_WARM_IMPORT, 0, false, "warm-import", "NAME,NAME,...|auto",
      "the modules that they import. Default auto: those of the standard\n"
      "library and of site-packages that the program imports first",
-     .ctrun_only = true, .topic = CT_HELP_RESTART, TEXT(warm_import)},
+     .ctrun_only = true, .topic = CT_HELP_RESTART},
     {CT_OPT_WARM_MEMORY, 0, false, "warm-memory", "MIB",
      "how much memory all of them may take. Default: until less than a tenth\n"
      "of the memory is free",

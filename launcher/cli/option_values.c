@@ -129,6 +129,42 @@ int ct_option_restart_budget(const char *origin, const char *value, struct ct_re
     return 0;
 }
 
+/* Returns the end of the name of a module ("a.b_c") at `at`, or NULL if there is none. Letters that
+ * are not ASCII are left to Python. */
+static const char *skip_module(const char *at)
+{
+    for (;;) {
+        const char *first = at;
+        while (isalnum((unsigned char)*at) || *at == '_' || (unsigned char)*at >= 0x80) {
+            at++;
+        }
+        if (at == first || isdigit((unsigned char)*first)) {
+            return NULL;
+        }
+        if (*at != '.') {
+            return at;
+        }
+        at++;
+    }
+}
+
+int ct_option_warm_import(const char *origin, const char *value, const char **out,
+                          struct ct_err *err)
+{
+    const char *at = skip_module(value);
+    while (at != NULL && *at == ',') {
+        at = skip_module(at + 1);
+    }
+    if (at == NULL || *at != '\0') {
+        return ct_err_set(
+            err, CT_EINVAL,
+            "%s: '%.64s' is neither auto nor names of modules such as torch,numpy.fft", origin,
+            value);
+    }
+    *out = value;
+    return 0;
+}
+
 int ct_option_slow_factor(const char *origin, const char *value, double *out, struct ct_err *err)
 {
     char number[CT_OPTION_NUMBER_MAX];

@@ -31,6 +31,10 @@ CT_MUST_CHECK int ct_option_hang_stacks(const char *origin, const char *value, i
 CT_MUST_CHECK int ct_option_restart_budget(const char *origin, const char *value,
                                            struct ct_restart_limits *out, struct ct_err *err);
 
+/* --warm-import: "auto", or names of modules with commas between them. Borrows. CT_EINVAL. */
+CT_MUST_CHECK int ct_option_warm_import(const char *origin, const char *value, const char **out,
+                                        struct ct_err *err);
+
 /* A number of at least 1.5, or "off" (0). CT_EINVAL. */
 CT_MUST_CHECK int ct_option_slow_factor(const char *origin, const char *value, double *out,
                                         struct ct_err *err);

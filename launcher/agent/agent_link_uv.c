@@ -218,6 +218,7 @@ static void on_beat(void *data, struct ct_msg *msg)
     struct ct_agent_run *run = data;
     ct_agent_sample_memory(run);
     ct_agent_report_rows(run, msg);
+    ct_agent_warm_facts(run, &msg->warm);
     ct_hang_monitor_vote(&run->monitors.hang, &msg->still);
 }
 
@@ -327,6 +328,7 @@ void ct_agent_link_beat(struct ct_agent_run *run)
     run->membership.msg->type = CT_MSG_BEAT;
     run->membership.msg->clock_ms = ct_clock_now(NULL) / CT_NS_PER_MS;
     ct_agent_report_rows(run, run->membership.msg);
+    ct_agent_warm_facts(run, &run->membership.msg->warm);
     ct_link_send(run->membership.link, run->membership.msg);
     ct_msg_fini(run->membership.msg);
 }

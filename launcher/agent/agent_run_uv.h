@@ -162,6 +162,7 @@ struct ct_agent_warm {
     char *folder;                    /* of ctrun's part in Python */
     char *plan;                      /* what spares are told to import; NULL = not known */
     bool said_off;                   /* the user was told that no spare is made any more */
+    bool said_full;                  /* the user was told that memory is too small for any spare */
     int taken;                       /* workers of this generation that were spares */
     int64_t set_until_ns;            /* when spares must have said that they are set */
     struct ct_spare_message message; /* the one that came last */
@@ -421,6 +422,9 @@ struct ct_proc *ct_agent_warm_take(void *data, int local_rank, char *const *argv
 
 /* To be called when all workers have started. Prints how many of them were spares. */
 void ct_agent_warm_report(struct ct_agent_run *run);
+
+/* Tells what is kept ready; *out must be zeroed. Nothing without --warm. */
+void ct_agent_warm_facts(const struct ct_agent_run *run, struct ct_warm_facts *out);
 
 /* Ends what is left. Repeated calls are allowed. */
 void ct_agent_warm_close(struct ct_agent_run *run);

@@ -28,6 +28,8 @@
 #include "launcher/warm/spare_priority.h"
 #include "launcher/warm/warm_memory.h"
 
+#include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +41,8 @@
 #define SET_MS 2000
 /* Between two looks at what they answer. */
 #define SET_LOOK_MS 1
+
+static const char too_little[] = "there is too little memory";
 
 static const char *const own_names[] = {"launcher/warm/sitecustomize.py", "warm/sitecustomize.py"};
 
@@ -170,6 +174,29 @@ static void say_off(struct ct_agent_run *run)
     run->warm.said_off = run->warm.policy.off;
 }
 
+/* Says once that not even one spare fits into the memory. Others may fit in a later generation. */
+static void say_full(struct ct_agent_run *run, const struct ct_warm_memory *memory)
+{
+    struct ct_warm *policy = &run->warm.policy;
+    if (run->warm.said_full || !ct_warm_none_fits(policy) ||
+        !ct_agent_report_speaks(run->job->resolved)) {
+        return;
+    }
+    run->warm.said_full = true;
+    bool machine = memory->total > 0 && memory->available < memory->total / 10 + policy->each;
+    if (policy->limit > 0 && !machine) {
+        ct_agent_report_say(run->output,
+                            "--warm makes no spares now: one takes more than the %" PRIu64
+                            " MiB that --warm-memory allows",
+                            policy->limit >> 20);
+    } else {
+        ct_agent_report_say(run->output,
+                            "--warm makes no spares now: %s (%" PRIu64 " of %" PRIu64
+                            " MiB are free, and a tenth must stay free)",
+                            too_little, memory->available >> 20, memory->total >> 20);
+    }
+}
+
 static void turn_off(struct ct_agent_run *run, const char *why)
 {
     ct_warm_turn_off(&run->warm.policy, why);
@@ -288,6 +315,7 @@ static void on_look(uv_timer_t *timer)
         struct ct_err err = {0};
         struct ct_warm_action action = ct_warm_step(policy, &memory, ct_clock_now(NULL));
         say_off(run);
+        say_full(run, &memory);
         switch (action.act) {
         case CT_WARM_WAIT:
             if (action.wait_ms >= 0) {
@@ -588,6 +616,20 @@ void ct_agent_warm_report(struct ct_agent_run *run)
                                          : "generation %d: %d of %d workers here were warm",
                             run->agent.generation, run->warm.taken, workers);
     }
+}
+
+void ct_agent_warm_facts(const struct ct_agent_run *run, struct ct_warm_facts *out)
+{
+    const struct ct_warm *policy = &run->warm.policy;
+    if (!run->warm.on) {
+        return;
+    }
+    out->wanted = policy->count;
+    out->ready = ct_warm_count(policy, CT_WARM_READY);
+    out->workers = run->agent.generation > 0 ? run->warm.taken : 0;
+    out->mib = (int)(policy->each >> 20 < INT_MAX ? policy->each >> 20 : INT_MAX);
+    const char *why = policy->off ? policy->why : ct_warm_none_fits(policy) ? too_little : "";
+    (void)snprintf(out->off, sizeof(out->off), "%.*s", (int)sizeof(out->off) - 1, why);
 }
 
 void ct_agent_warm_close(struct ct_agent_run *run)

@@ -199,6 +199,11 @@ void ct_warm_taken(struct ct_warm *warm, int spare)
     warm->importing = warm->importing == spare ? -1 : warm->importing;
 }
 
+bool ct_warm_none_fits(const struct ct_warm *warm)
+{
+    return warm->full && !warm->off && ct_warm_count(warm, CT_WARM_NONE) == warm->count;
+}
+
 int ct_warm_count(const struct ct_warm *warm, enum ct_warm_state state)
 {
     int count = 0;

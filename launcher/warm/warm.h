@@ -114,6 +114,9 @@ void ct_warm_taken(struct ct_warm *warm, int spare); /* or thrown away */
 /* No spare is made any more, for this reason. The first reason stays. */
 void ct_warm_turn_off(struct ct_warm *warm, const char *why);
 
+/* Is there no spare only because memory does not allow any? */
+bool ct_warm_none_fits(const struct ct_warm *warm);
+
 int ct_warm_count(const struct ct_warm *warm, enum ct_warm_state state);
 
 #endif

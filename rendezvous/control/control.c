@@ -145,6 +145,16 @@ static const struct ct_json_field still_fields[] = {
 };
 #define STILL_FIELDS (sizeof(still_fields) / sizeof(still_fields[0]))
 
+/* The fields of the object "warm", which is absent without --warm. */
+static const struct ct_json_field warm_fields[] = {
+    INT(ON(BEAT), "wanted", warm.wanted, 1, CT_MAX_WORLD),
+    INT(ON(BEAT), "ready", warm.ready, 0, CT_MAX_WORLD),
+    INT(ON(BEAT), "workers", warm.workers, 0, CT_MAX_WORLD),
+    INT(ON(BEAT), "mib", warm.mib, 0, INT_MAX),
+    TEXT(ON(BEAT), "off", warm.off),
+};
+#define WARM_FIELDS (sizeof(warm_fields) / sizeof(warm_fields[0]))
+
 /* This field is absent without a token. */
 static const struct ct_json_field answer_field = OTHER(HAS_ANSWER, "answer", answer, CT_JSON_HEX);
 /* These fields are absent in the JOIN of an older ctrun. */
@@ -244,6 +254,18 @@ static int add_election(cJSON *object, const struct ct_msg *msg)
     return 0;
 }
 
+static int warm_to_json(const struct ct_msg *msg, cJSON **out)
+{
+    cJSON *object = cJSON_CreateObject();
+    if (object == NULL ||
+        ct_json_write_fields(object, warm_fields, WARM_FIELDS, 1UL << msg->type, msg) != 0) {
+        cJSON_Delete(object);
+        return CT_ENOMEM;
+    }
+    *out = object;
+    return 0;
+}
+
 /* The parts of a message that are more than one field. */
 static int add_parts(cJSON *object, const struct ct_msg *msg)
 {
@@ -282,6 +304,10 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
     }
     if (msg->type == CT_MSG_BEAT && msg->still.kind != CT_HANG_VOTE_NO &&
         (still_to_json(msg, &part) != 0 || add_item(object, "still", part) != 0)) {
+        return CT_ENOMEM;
+    }
+    if (msg->type == CT_MSG_BEAT && msg->warm.wanted > 0 &&
+        (warm_to_json(msg, &part) != 0 || add_item(object, "warm", part) != 0)) {
         return CT_ENOMEM;
     }
     if ((on & HAS_WORKERS) != 0 && msg->has_rows &&
@@ -431,6 +457,13 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
     const cJSON *still = cJSON_GetObjectItemCaseSensitive(object, "still");
     if (out->type == CT_MSG_BEAT && still != NULL) {
         int rc = read_still(still, out, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    const cJSON *warm = cJSON_GetObjectItemCaseSensitive(object, "warm");
+    if (out->type == CT_MSG_BEAT && warm != NULL) {
+        int rc = ct_json_read_fields(warm, warm_fields, WARM_FIELDS, on, out, err);
         if (rc != 0) {
             return rc;
         }

@@ -157,6 +157,17 @@ struct ct_msg_query {
     char kind[CT_QUERY_KIND_MAX];
 };
 
+#define CT_WARM_OFF_MAX ((size_t)200)
+
+/* What an agent keeps ready with --warm. */
+struct ct_warm_facts {
+    int wanted;                /* spares; 0 = it has no --warm */
+    int ready;                 /* of them */
+    int workers;               /* of this generation that were spares */
+    int mib;                   /* of memory that one spare takes alone; 0 = not known */
+    char off[CT_WARM_OFF_MAX]; /* why there are none; "" = there are, or there will be */
+};
+
 struct ct_msg {
     enum ct_msg_type type;
     int generation;   /* SERVING to STOPPED, STANDS, WORLD, STOP, QUERY; other messages have none */
@@ -183,6 +194,7 @@ struct ct_msg {
     struct ct_hang_vote still; /* BEAT from an agent: of its workers; to it: the verdict on
                               the job, with the host of that rank in `text`, or of a
                               CT_HANG_VOTE_NAMED the reason */
+    struct ct_warm_facts warm; /* BEAT from an agent; absent if it wants no spares */
     struct ct_msg_query query; /* QUERY; RESULT has its id alone */
     bool ok;                   /* RESULT: `result` is what was asked for, not why there is none */
     char *result; /* RESULT; STANDS: as ct_stands_encode() gives it; owned; NULL = "" */

@@ -123,6 +123,31 @@ static void put_job(struct text *text, const cJSON *job)
     put(text, "job %.*s: %.8s, %s%s", left, ct_json_text(job, "run_id", "?"), state, how, restarts);
 }
 
+/* What --warm keeps ready, in all and where there is a reason for less. */
+static void put_warm(struct text *text, const cJSON *job)
+{
+    double wanted = ct_json_number(job, "warm_wanted", 0);
+    double mib = ct_json_number(job, "warm_spare_mib", 0);
+    char memory[VALUE_MAX] = "";
+    const cJSON *node;
+    if (wanted == 0) {
+        return;
+    }
+    if (mib > 0) {
+        (void)snprintf(memory, sizeof(memory), " (%.0f MiB each)", mib);
+    }
+    put(text, "warm: %.0f of %.0f spares ready%s, %.0f of the workers were spares",
+        ct_json_number(job, "warm_ready", 0), wanted, memory,
+        ct_json_number(job, "warm_workers", 0));
+    cJSON_ArrayForEach(node, cJSON_GetObjectItemCaseSensitive(job, "nodes"))
+    {
+        const char *off = ct_json_text(cJSON_GetObjectItemCaseSensitive(node, "warm"), "off", "");
+        if (off[0] != '\0') {
+            put(text, "no spares on %s: %s", ct_json_text(node, "host", "?"), off);
+        }
+    }
+}
+
 /* Lists the nodes, unless there is just one and none is missing. */
 static void put_nodes(struct text *text, const cJSON *job)
 {
@@ -279,6 +304,7 @@ int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *
     }
     while ((job = ct_status_next_job(status, job)) != NULL) {
         put_job(&text, job);
+        put_warm(&text, job);
     }
     put_store(&text, status);
     put_waiting(&text, cJSON_GetObjectItemCaseSensitive(status, "store"));

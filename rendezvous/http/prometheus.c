@@ -64,6 +64,13 @@ static const struct metric job_metrics[] = {
     {NULL, "world_size", "job_world_size", "gauge", "Workers of the job."},
     {NULL, "min_nodes", "job_nodes_expected", "gauge", "Nodes without which the job does not run."},
     {NULL, "nodes", "job_nodes_present", "gauge", "Nodes that are there, spare ones included."},
+    {NULL, "warm_wanted", "job_warm_spares_wanted", "gauge",
+     "Spares that --warm is to keep ready."},
+    {NULL, "warm_ready", "job_warm_spares_ready", "gauge", "Spares that are ready."},
+    {NULL, "warm_workers", "job_warm_workers", "gauge",
+     "Workers of this generation that were spares."},
+    {NULL, "warm_spare_mib", "job_warm_spare_mebibytes", "gauge",
+     "Memory that the largest spare takes alone."},
     {NULL, "failure_count", "job_failures_total", "counter",
      "Failures of workers and nodes that were acted on."},
 };
@@ -174,16 +181,19 @@ static int put_job_infos(struct ct_buf *out, const cJSON *status)
 /* Prints a number of each job, or the length if the field is an array. */
 static int put_job_metric(struct ct_buf *out, const cJSON *status, const struct metric *m)
 {
-    int rc = put_head(out, m->name, m->type, m->help);
+    int rc = 0;
+    bool first = true;
     const cJSON *job = NULL;
     while (rc == 0 && (job = ct_status_next_job(status, job)) != NULL) {
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(job, m->field);
         if (value == NULL) {
             continue;
         }
-        if (put_of_job(out, m->name, job) != 0) {
+        if ((first && put_head(out, m->name, m->type, m->help) != 0) ||
+            put_of_job(out, m->name, job) != 0) {
             return CT_ENOMEM;
         }
+        first = false;
         rc = end_labels(out, cJSON_IsArray(value) ? cJSON_GetArraySize(value)
                                                   : ct_json_number(job, m->field, 0));
     }

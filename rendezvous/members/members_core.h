@@ -54,6 +54,7 @@ struct ct_member {
     int64_t heard_ns;          /* when its last message came */
     int64_t alive_ns;          /* when its silence began, or was last excused */
     struct ct_hang_vote still; /* what its last beat said: do its workers stand still? */
+    struct ct_warm_facts warm; /* of its last beat */
     bool can_stand;            /* its agent understands a verdict that asks */
     bool stood;                /* it has answered the last one */
     char *stands;              /* its answer; NULL = none */

@@ -58,6 +58,36 @@ static const char *node_state(const struct ct_members *m, const struct ct_member
     return member->started ? "running" : "starting";
 }
 
+static bool add_warm(cJSON *node, const struct ct_warm_facts *warm)
+{
+    if (warm->wanted == 0) {
+        return true;
+    }
+    cJSON *item = cJSON_AddObjectToObject(node, "warm");
+    return item != NULL && ct_json_add_number(item, "wanted", warm->wanted) &&
+           ct_json_add_number(item, "ready", warm->ready) &&
+           ct_json_add_number(item, "workers", warm->workers) &&
+           ct_json_add_number(item, "mib", warm->mib) && ct_json_add_name(item, "off", warm->off);
+}
+
+/* The sums over all nodes, if any of them has --warm. */
+static bool add_warm_sums(cJSON *job, const struct ct_members *m)
+{
+    int wanted = 0, ready = 0, workers = 0, mib = 0;
+    EACH_MEMBER(m, pos)
+    {
+        const struct ct_warm_facts *warm = &MEMBER_OF(pos, link)->warm;
+        wanted += warm->wanted;
+        ready += warm->ready;
+        workers += warm->workers;
+        mib = warm->mib > mib ? warm->mib : mib;
+    }
+    return wanted == 0 || (ct_json_add_number(job, "warm_wanted", wanted) &&
+                           ct_json_add_number(job, "warm_ready", ready) &&
+                           ct_json_add_number(job, "warm_workers", workers) &&
+                           ct_json_add_number(job, "warm_spare_mib", mib));
+}
+
 static bool add_nodes(cJSON *job, const struct ct_members *m, int64_t now_ns)
 {
     cJSON *array = cJSON_AddArrayToObject(job, "nodes");
@@ -74,7 +104,8 @@ static bool add_nodes(cJSON *job, const struct ct_members *m, int64_t now_ns)
             !ct_json_add_name(item, "address", member->address) ||
             !ct_json_add_text(item, "state", node_state(m, member)) ||
             !ct_json_add_number(item, "workers", member->workers) ||
-            !ct_json_add_number(item, "last_seen_s", (double)last_seen_ms / 1000)) {
+            !ct_json_add_number(item, "last_seen_s", (double)last_seen_ms / 1000) ||
+            !add_warm(item, &member->warm)) {
             return false;
         }
     }
@@ -268,9 +299,9 @@ int ct_members_status(const struct ct_members *m, int64_t now_ns, struct ct_stat
               ct_json_add_number(job, "restarts", m->restarts) &&
               ct_json_add_number(job, "world_size", m->world_size) &&
               ct_json_add_number(job, "min_nodes", m->job.min_nodes) &&
-              ct_json_add_number(job, "max_nodes", m->job.max_nodes) && add_nodes(job, m, now_ns) &&
-              add_missing_nodes(job, m, now_ns) && add_workers(job, m, rows) &&
-              add_failures(job, m, rows->tails) && add_rounds(job, m) &&
-              add_problems(problems, m, now_ns);
+              ct_json_add_number(job, "max_nodes", m->job.max_nodes) && add_warm_sums(job, m) &&
+              add_nodes(job, m, now_ns) && add_missing_nodes(job, m, now_ns) &&
+              add_workers(job, m, rows) && add_failures(job, m, rows->tails) &&
+              add_rounds(job, m) && add_problems(problems, m, now_ns);
     return ok ? 0 : CT_ENOMEM;
 }

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 import testlib
 
@@ -422,6 +423,35 @@ class Warm(testlib.Case):
         result = self.restart(program, warm=("--warm", "--warm-memory", "1"), spares=0)
         self.assertEqual(result.code, 0, result)
         self.assertNotIn("were warm", result.err)
+
+    def test_it_is_said_when_not_even_one_spare_fits(self):
+        program = self.program("import os, time\n{wait}first_generation()\n")
+        job = self.start_ctrun("-n", 2, "--max-restarts", "1", "--warm", "--warm-memory", "1", program, cwd=self.tmp)
+        job.wait_for("--warm makes no spares now: one takes more than the 1 MiB that --warm-memory allows", LIMIT)
+        self.go.touch()
+        self.assertEqual(job.wait(LIMIT).code, 0)
+
+    def test_the_status_tells_of_the_spares(self):
+        program = self.program("import os, time\n{wait}first_generation()\n"
+                               f"while not os.path.exists({str(self.tmp / 'end')!r}): time.sleep(0.01)\n")  # fmt: skip
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        job = self.start_ctrun(
+            "-n", 2, "--max-restarts", "1", "--master-port", port, "--warm", program, cwd=self.tmp
+        )  # fmt: skip
+        self.addCleanup((self.tmp / "end").touch)
+
+        def shown(*texts):
+            listed = self.run_program(testlib.program("ctrun-stat"), f"127.0.0.1:{port}").out
+            return all(text in listed for text in texts)
+
+        testlib.wait_until(lambda: shown("warm: 2 of 2 spares ready (", "each), 0 of the workers"), "the spares", LIMIT)
+        self.go.touch()
+        testlib.wait_until(lambda: shown("2 of the workers were spares"), "the warm workers", LIMIT)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT) as answer:
+            self.assertRegex(answer.read().decode(), r"\nctrun_job_warm_workers\{.*\} 2\n")
+        (self.tmp / "end").touch()
+        self.assertEqual(job.wait(LIMIT).code, 0)
 
     def test_one_worker_has_the_streams_of_ctrun(self):
         program = self.program(

@@ -219,6 +219,20 @@ static void test_a_plan_that_was_killed_is_made_again(void **state)
     ct_warm_fini(&warm);
 }
 
+static void test_no_spare_fits(void **state)
+{
+    (void)state;
+    const struct ct_warm_memory scarce = {.total = 1000 * MIB, .available = 99 * MIB};
+    struct ct_warm warm;
+    open_planned(&warm, 1, 0);
+    assert_false(ct_warm_none_fits(&warm));
+    assert_int_equal(ct_warm_step(&warm, &scarce, ms(1100)).act, CT_WARM_WAIT);
+    assert_true(ct_warm_none_fits(&warm));
+    ct_warm_run(&warm, 0); /* in the next generation there may be more memory */
+    assert_false(ct_warm_none_fits(&warm));
+    ct_warm_fini(&warm);
+}
+
 static void test_turning_off_ends_all_spares(void **state)
 {
     (void)state;
@@ -266,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_turning_off_ends_all_spares),
         cmocka_unit_test(test_deaths_are_counted_in_each_generation),
         cmocka_unit_test(test_a_plan_that_was_killed_is_made_again),
+        cmocka_unit_test(test_no_spare_fits),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,7 @@ PyTorch script (bench/ddp.py: DDP over gloo) under ctrun, under `ctrun --warm` a
 --standalone`, which is the comparison; and, for itself, `ctrun train`, which is another program in another language.
 
     bench/restart.py [--build DIR] [--kills N] [--data DIR] [--torch-venv DIR] [--realtime] [--rest SECONDS]
-                     [--out FILE]
+                     [--hurry] [--out FILE]
 
 In turn, a job of each is started and one of its workers killed by SIGKILL while it trains; the time until all
 ranks have finished their next step is taken; under `ctrun --warm` the kill comes when its spares are ready.
@@ -13,7 +13,8 @@ ranks have finished their next step is taken; under `ctrun --warm` the kill come
 as bytes (--bytes of bench/ddp.py), because to normalise all of it takes half a second more at each start, whoever
 starts it. All read the data set uncompressed. PyTorch's ranks sometimes miss each other after a restart: when
 they give up, the launcher starts them once more, which counts; a job that stands still is noted and tried
-again. --realtime as in bench/launch.py; --rest leaves the machine to others between two jobs. Ends with 1 when a
+again. --hurry (root only) takes spares out of SCHED_IDLE while they import: where other programs use the idle
+time they take minutes otherwise, and by the hand-over all have left it. --realtime as in bench/launch.py; --rest leaves the machine to others between two jobs. Ends with 1 when a
 goal is missed: the script comes back as soon as under torchrun, with --warm in half a second and ten times as soon each time, and `train`
 in a fifth of a second.
 """
@@ -177,7 +178,7 @@ class ScriptOfWarm(Script):
     name = "script, ctrun --warm"
 
     def __init__(self, args, folder, log):
-        self.log = folder / "log"
+        self.log, self.hurry = folder / "log", args.hurry
         super().__init__(args, folder, log)
 
     @staticmethod
@@ -189,6 +190,8 @@ class ScriptOfWarm(Script):
         while time.monotonic() < end:
             if self.log.read_text().count("is ready (pid") == WORKERS:
                 return [pid for pid in super().workers() if not is_spare(pid)]
+            for pid in filter(is_spare, super().workers() if self.hurry else ()):
+                os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
             time.sleep(0.1)
         raise RuntimeError(f"{self.name} has no spares")
 
@@ -251,6 +254,7 @@ def main():
     parser.add_argument("--data", default=FASHION_MNIST)
     parser.add_argument("--torch-venv", type=pathlib.Path, default=CACHE / "ctrun" / "torch-venv")
     parser.add_argument("--realtime", action="store_true")
+    parser.add_argument("--hurry", action="store_true")
     parser.add_argument("--rest", type=float, default=0)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench" / "results" / "restart.json")
     args = parser.parse_args()

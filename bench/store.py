@@ -14,8 +14,8 @@ import sys
 import time
 
 import store_report
-import store_rows
-import store_servers
+from stores import rows as store_rows
+from stores import servers as store_servers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")

@@ -14,7 +14,7 @@ BENCH = BUILD_ROOT / "bench" / "programs"
 sys.path.insert(0, str(SOURCE_ROOT / "bench"))
 
 import store_report  # noqa: E402
-import store_rows  # noqa: E402
+from stores import rows as store_rows  # noqa: E402
 
 # More than the generator lets run ahead of its server.
 MANY = 600

@@ -3,7 +3,7 @@
 """A job without processes in a running store, and viewers of its live page: what bench/store.py needs
 to find what viewers cost the store's clients.
 
-    bench/store_viewers.py PORT WORKERS VIEWERS
+    bench/stores/viewers.py PORT WORKERS VIEWERS
 
 Prints a line when all are there, and goes on until its standard input ends. Each second the workers
 go on by a step, a few of them more slowly than the others, so that the page has changes to tell."""
@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 os.environ.setdefault("SOURCE_ROOT", str(ROOT))
 os.environ.setdefault("BUILD_ROOT", str(ROOT / "build"))
 sys.path.insert(0, str(ROOT / "tests" / "integration"))

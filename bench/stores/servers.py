@@ -118,14 +118,14 @@ class Bench:
         """A store with a job of so many workers and viewers of its live page; False without HTTP."""
         server = self.store(name)
         process = subprocess.Popen(
-            [sys.executable, HERE / "store_viewers.py", str(server.port), str(workers), str(viewers)],
+            [sys.executable, HERE / "viewers.py", str(server.port), str(workers), str(viewers)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         self.running.callback(process.wait)
         self.running.callback(process.kill)
         pin(process.pid, OTHER_CORE)
         try:
-            return read_line(process, "bench/store_viewers.py") == "ready"
+            return read_line(process, "bench/stores/viewers.py") == "ready"
         except RuntimeError:
             return False
 
@@ -164,7 +164,7 @@ class Bench:
         """PyTorch's own daemon, and one client process for all; False without PyTorch."""
         if not self.python.exists():
             return False
-        script = HERE / "store_torch.py"
+        script = HERE / "torch_side.py"
         self.add(store, [*self.without_dns(), self.python, script, "serve"], stderr=subprocess.DEVNULL)
         process = subprocess.Popen(
             [self.python, script, "client"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

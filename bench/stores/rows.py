@@ -4,7 +4,7 @@
 import dataclasses
 import typing
 
-import store_servers
+from stores import servers
 
 MANY = 19000
 TORCH_BARRIER = 4000
@@ -46,7 +46,7 @@ def echo_args(operation):
 
 def rate_rows(bench, seconds, many, redis):
     def rate(server, **options):
-        figures = bench.load(server, "rate", core=store_servers.SAME_CORE, seconds=seconds, **options)
+        figures = bench.load(server, "rate", core=servers.SAME_CORE, seconds=seconds, **options)
         return {"value": figures["per_second"], "cpu_us": figures["cpu_us"]}
 
     def row(goal, against, server, protocol, target, **options):
@@ -72,7 +72,7 @@ def viewer_rows(bench, seconds):
     """What viewers of the live page cost. The page looks at the job once a second, so a rate is
     measured for some seconds."""
     def get(server):
-        figures = bench.load(server, "rate", core=store_servers.SAME_CORE, op="get", connections=50,
+        figures = bench.load(server, "rate", core=servers.SAME_CORE, op="get", connections=50,
                              seconds=max(4 * seconds, 2))  # fmt: skip
         return {"value": figures["per_second"], "cpu_us": figures["cpu_us"]}
 
@@ -95,7 +95,7 @@ def torch_rows(bench, seconds):
         return
     def meet(server):
         cpu = bench.servers[server].cpu_seconds()
-        figures = bench.load(server, "barrier", core=store_servers.SAME_CORE, connections=TORCH_BARRIER)
+        figures = bench.load(server, "barrier", core=servers.SAME_CORE, connections=TORCH_BARRIER)
         cpu = bench.servers[server].cpu_seconds() - cpu
         return {"value": 1 / figures["with_connect"], "cpu_us": cpu * 1e6, **figures}
 
@@ -108,7 +108,7 @@ def growth_rows(bench, many, native):
     """How much longer four times as many clients take. More than four times already without a store,
     since the kernel's part of so many sockets outgrows the caches: hence the floor beside it."""
     large, small = min(16000, many // 4 * 4), min(16000, many // 4 * 4) // 4
-    options = {"core": store_servers.SAME_CORE, **({"native": True} if native else {})}
+    options = {"core": servers.SAME_CORE, **({"native": True} if native else {})}
 
     def meet(server, connections):
         return bench.load_first(server, "barrier", connections=connections, **options)

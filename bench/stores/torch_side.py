@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's side of bench/store.py; runs under a Python that has torch.
 
-    store_torch.py serve     PyTorch's own TCPStore daemon (libuv backend); prints its port
-    store_torch.py client    reads "PORT get|add SECONDS" lines, answers their rate and number
+    torch_side.py serve     PyTorch's own TCPStore daemon (libuv backend); prints its port
+    torch_side.py client    reads "PORT get|add SECONDS" lines, answers their rate and number
 
 Both end with their standard input.
 """

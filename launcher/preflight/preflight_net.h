@@ -11,8 +11,8 @@
 
 #include "launcher/preflight/preflight.h"
 
-/* Within this time a pair is measured, or it does not work. A pair that works takes a second at most,
- * but the machines may be busy with something else. */
+/* Within this time a pair is measured, or it does not work. A pair that works takes a second at
+ * most, but the machines may be busy with something else. */
 #define CT_PREFLIGHT_PAIR_MS 6000
 
 /* By which the machines of a job know each other. */

@@ -36,7 +36,7 @@ static void test_each_reason_has_its_words(void **state)
         {CT_HANG_STOPPED, "rank 0 hangs: it has stood still for 7.5 s (allowed are 5.0 s): it is "
                           "stopped, by SIGSTOP or by a terminal\n"},
         {CT_HANG_BUSY, "(allowed are 5.0 s): in phase data of step 6, while others wait for it\n"},
-        {CT_HANG_BEHIND, ": it waits in step 6, the others in a later one\n"},
+        {CT_HANG_BEHIND, ": it is in step 6, the others in a later one\n"},
         {CT_HANG_UNINTERRUPTIBLE,
          ": it is stuck in the kernel (a disk or a device that gives no answer)\n"},
         {CT_HANG_SLEEPS_ELSEWHERE, ": it sleeps in nfs_wait, the others elsewhere\n"},

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import unittest
 
-from .paths import program
+from .paths import BUILD_ROOT, program
 from .proc import Proc
 from .wait import DEADLINE
 
@@ -42,6 +42,18 @@ class Case(unittest.TestCase):
         proc = self.start(program("ctrdzvd"), "--port", "0", *args, **kwargs)
         line = proc.wait_for("listening on")
         return proc, int(re.search(r":(\d+)$", line.partition("listening on")[2]).group(1))
+
+    def install_build(self):
+        """Installs the build; returns the folder that stands for the root of a system."""
+        if shutil.which("meson") is None:
+            self.skipTest("meson is not in PATH")
+        root = self.tmp / "root"
+        done = self.run_program(
+            "meson", "install", "-C", str(BUILD_ROOT), "--no-rebuild", "--quiet", "--destdir", str(root),
+            deadline=60,
+        )  # fmt: skip
+        self.assertEqual(done.code, 0, done)
+        return root
 
     def script(self, name, text):
         """Writes a file into the test's folder and returns its path as a string."""

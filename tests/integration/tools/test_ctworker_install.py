@@ -100,18 +100,13 @@ def examples_of(page):
 class Install(testlib.Case):
     @classmethod
     def setUpClass(cls):
-        for tool in ("meson", "pkg-config", "nm"):
+        for tool in ("pkg-config", "nm"):
             if shutil.which(tool) is None:
                 raise unittest.SkipTest(f"{tool} is not installed")
 
     def setUp(self):
         super().setUp()
-        self.root = self.tmp / "root"
-        subprocess.run(
-            ["meson", "install", "-C", testlib.BUILD_ROOT, "--no-rebuild", "--destdir", self.root],
-            check=True,
-            capture_output=True,
-        )
+        self.root = self.install_build()
         (pc,) = self.root.rglob("ctworker.pc")
         self.env = dict(
             os.environ,

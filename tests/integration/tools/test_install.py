@@ -23,15 +23,8 @@ PROGRAMS = {
 class Install(testlib.Case):
     def setUp(self):
         super().setUp()
-        if shutil.which("meson") is None:
-            self.skipTest("meson is not in PATH")
-        done = subprocess.run(
-            ["meson", "install", "-C", str(testlib.BUILD_ROOT), "--no-rebuild", "--quiet",
-             "--destdir", str(self.tmp / "dest")],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        (ctrun,) = (self.tmp / "dest").rglob("bin/ctrun")
+        self.root = self.install_build()
+        (ctrun,) = self.root.rglob("bin/ctrun")
         self.prefix = ctrun.parent.parent
 
     def test_programs_and_pages_are_in_their_places(self):
@@ -55,7 +48,7 @@ class Install(testlib.Case):
     def test_the_unit_starts_what_is_installed(self):
         unit = (testlib.BUILD_ROOT / "contrib" / "ctrdzvd.service").read_text()
         there = self.prefix / "sbin" / "ctrdzvd"
-        place = "/" + str(there.relative_to(self.tmp / "dest"))
+        place = "/" + str(there.relative_to(self.root))
         self.assertIn(f"\nExecStart={place} $CTRDZVD_OPTIONS\n", unit)
         self.assertEqual(list(self.prefix.rglob("*.service")), [], "not asked for")
         if shutil.which("systemd-analyze") is None:
@@ -84,7 +77,7 @@ class Install(testlib.Case):
             options = options.replace(place, str(folder))
         program, _, rest = values["ExecStart"].partition(" ")
         self.assertEqual(rest, "$CTRDZVD_OPTIONS")
-        argv = [str(self.tmp / "dest" / program.lstrip("/")), *options.split()]
+        argv = [str(self.root / program.lstrip("/")), *options.split()]
 
         token.write_text(values["SetCredential"].partition(":")[2])
         token.chmod(0o400)

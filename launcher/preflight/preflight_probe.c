@@ -608,7 +608,7 @@ static int with_others(struct probe *probe, struct ct_err *err)
     if (rc == 0 && probe->index >= 0) {
         rc = play(probe, err);
     }
-    rc = rc == 0 && probe->node_rank == 0 ? judge(probe, machines, err) : rc;
+    rc = rc == 0 && machines != NULL ? judge(probe, machines, err) : rc;
     rc = rc == 0 ? hear_verdict(probe, err) : rc;
     if (rc == 0) {
         clear_keys(probe);

@@ -21,11 +21,11 @@
 /* Innermost launcher first: mpirun's detector comes before srun's, since srun may have started
  * mpirun. Launchers of processes come before schedulers of an allocation or a pod. */
 static int (*const detectors[])(const struct ct_scheduler_scan *) = {
-    ct_scheduler_open_mpi, ct_scheduler_pmix,      ct_scheduler_hydra,       ct_scheduler_mvapich,
-    ct_scheduler_flux,     ct_scheduler_pals,      ct_scheduler_slurm,       ct_scheduler_pmi,
-    ct_scheduler_horovod,  ct_scheduler_deepspeed, ct_scheduler_kubernetes,  ct_scheduler_tpu,
-    ct_scheduler_pbs,      ct_scheduler_lsf,       ct_scheduler_slurm_batch, ct_scheduler_torchx,
-    ct_scheduler_master,
+    ct_scheduler_open_mpi, ct_scheduler_pmix,        ct_scheduler_hydra,      ct_scheduler_mvapich,
+    ct_scheduler_flux,     ct_scheduler_pals,        ct_scheduler_slurm,      ct_scheduler_pmi,
+    ct_scheduler_horovod,  ct_scheduler_deepspeed,   ct_scheduler_kubernetes, ct_scheduler_tpu,
+    ct_scheduler_dstack,   ct_scheduler_skypilot,    ct_scheduler_pbs,        ct_scheduler_lsf,
+    ct_scheduler_sge,      ct_scheduler_slurm_batch, ct_scheduler_torchx,     ct_scheduler_master,
 };
 
 int ct_scheduler_detect(const struct ct_scheduler_input *input, struct ct_scheduler *out,
@@ -197,6 +197,32 @@ void ct_scheduler_job_id(const struct ct_scheduler_scan *scan, const char *kind,
     }
 }
 
+int ct_scheduler_host_list(const struct ct_scheduler_scan *scan, const char *variable,
+                           char separator)
+{
+    const char *at = ct_scheduler_get(scan, variable);
+    const char between[] = {separator, '\0'};
+    struct ct_scheduler *out = scan->out;
+    int rc = 0;
+    for (size_t len; rc == 0; at += len + 1) {
+        len = strcspn(at, between);
+        if (len == 0 || len >= CT_HOST_MAX || out->hosts.count == CT_MAX_NODES) {
+            return ct_err_set(scan->err, CT_EFORMAT, "%s is no list of host names", variable);
+        }
+        rc = ct_strlist_printf(&out->hosts, "%.*s", (int)len, at);
+        if (at[len] == '\0' || at[len + 1] == '\0') { /* the last may have a separator, too */
+            break;
+        }
+    }
+    if (rc != 0 || ct_strlist_close(&out->hosts) != 0) {
+        return ct_err_set(scan->err, CT_ENOMEM, "out of memory for %s", variable);
+    }
+    out->hosts_from = variable;
+    out->nnodes = (struct ct_scheduler_int){(int)out->hosts.count, variable};
+    ct_scheduler_first_host(scan, out->hosts.list[0], strlen(out->hosts.list[0]), variable);
+    return 0;
+}
+
 void ct_scheduler_first_host(const struct ct_scheduler_scan *scan, const char *host, size_t len,
                              const char *from)
 {
@@ -213,7 +239,9 @@ int ct_scheduler_allocation(const struct ct_scheduler_scan *scan)
     static const struct {
         const char *variable;
         bool (*drop)(const char *line);
-    } files[] = {{"PBS_NODEFILE", NULL}, {"LSB_DJOB_HOSTFILE", ct_scheduler_lsf_drop}};
+    } files[] = {{"PBS_NODEFILE", NULL},
+                 {"LSB_DJOB_HOSTFILE", ct_scheduler_lsf_drop},
+                 {"PE_HOSTFILE", NULL}};
     struct ct_strlist hosts = {0};
     const char *from = NULL;
     int index, slots, rc = 0;

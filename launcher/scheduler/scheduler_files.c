@@ -4,6 +4,7 @@
  */
 #include "common/alloc.h"
 #include "common/file.h"
+#include "common/num.h"
 #include "launcher/scheduler/scheduler_scan.h"
 
 #include <stdio.h>
@@ -16,6 +17,7 @@
 struct line {
     const char *text;
     size_t number;
+    int slots;
     bool again; /* a line above has the same text */
 };
 
@@ -47,7 +49,17 @@ static bool same_host(const char *a, const char *b)
            (a[len_a] == '\0' || b[len_b] == '\0' || strcmp(a, b) == 0);
 }
 
-/* Cuts the text into lines and keeps the first word of each. */
+/* The number that follows the first word, as in Grid Engine's "HOST SLOTS QUEUE CPUS"; else 1. */
+static int slots_of(const char *rest)
+{
+    char word[16];
+    int slots;
+    rest += strspn(rest, " \t");
+    (void)snprintf(word, sizeof(word), "%.*s", (int)strcspn(rest, " \t\r#"), rest);
+    return ct_parse_int(word, 1, CT_MAX_WORLD, &slots) == 0 ? slots : 1;
+}
+
+/* Cuts the text into lines and keeps the first word of each, and a number that follows it. */
 static int cut(struct file *file, char *text, bool (*drop)(const char *line))
 {
     size_t count = 1;
@@ -64,13 +76,16 @@ static int cut(struct file *file, char *text, bool (*drop)(const char *line))
             *next++ = '\0';
         }
         text += strspn(text, " \t");
-        text[strcspn(text, " \t\r#")] = '\0';
+        char *end = text + strcspn(text, " \t\r#");
+        int slots = slots_of(end);
+        *end = '\0';
         if (strlen(text) >= CT_HOST_MAX) {
             return ct_err_set(file->scan->err, CT_EFORMAT, "%s: a line is longer than a host name",
                               file->variable);
         }
         if (text[0] != '\0' && (drop == NULL || !drop(text))) {
-            file->lines[file->count] = (struct line){.text = text, .number = file->count};
+            file->lines[file->count] =
+                (struct line){.text = text, .number = file->count, .slots = slots};
             file->count++;
         }
     }
@@ -106,7 +121,7 @@ static int collect(struct file *file, struct ct_strlist *hosts, int *index, int 
     for (size_t i = 0; rc == 0 && i < file->count; i++) {
         const struct line *line = &file->lines[i];
         bool own = same_host(line->text, scan->in->host);
-        own_slots += own ? 1 : 0;
+        own_slots += own && own_slots < CT_MAX_WORLD ? line->slots : 0;
         if (line->again) {
             continue;
         }
@@ -210,4 +225,13 @@ int ct_scheduler_lsf(const struct ct_scheduler_scan *scan)
     }
     ct_scheduler_found(scan, CT_SCHEDULER_LSF, "an LSF job", "LSB_DJOB_HOSTFILE is set");
     return from_file(scan, "LSB_DJOB_HOSTFILE", "LSB_JOBID", "lsf", ct_scheduler_lsf_drop);
+}
+
+int ct_scheduler_sge(const struct ct_scheduler_scan *scan)
+{
+    if (ct_scheduler_get(scan, "PE_HOSTFILE") == NULL) {
+        return CT_SCHEDULER_E_NOT_HERE;
+    }
+    ct_scheduler_found(scan, CT_SCHEDULER_SGE, "a Grid Engine job", "PE_HOSTFILE is set");
+    return from_file(scan, "PE_HOSTFILE", "JOB_ID", "sge", NULL);
 }

@@ -117,29 +117,15 @@ int ct_scheduler_tpu(const struct ct_scheduler_scan *scan)
 {
     struct ct_scheduler *out = scan->out;
     static const char names[] = "TPU_WORKER_HOSTNAMES";
-    const char *at = ct_scheduler_get(scan, names);
-    if (at == NULL || ct_scheduler_get(scan, "TPU_WORKER_ID") == NULL) {
+    if (ct_scheduler_get(scan, names) == NULL || ct_scheduler_get(scan, "TPU_WORKER_ID") == NULL) {
         return CT_SCHEDULER_E_NOT_HERE;
     }
     ct_scheduler_found(scan, CT_SCHEDULER_TPU, "a TPU host",
                        "TPU_WORKER_ID and TPU_WORKER_HOSTNAMES are set");
-    out->hosts_from = names;
-    int rc = 0;
-    for (size_t len; rc == 0; at += len + 1) {
-        len = strcspn(at, ",");
-        if (len == 0 || len >= CT_HOST_MAX || out->hosts.count == CT_MAX_NODES) {
-            return ct_err_set(scan->err, CT_EFORMAT, "%s is no list of host names", names);
-        }
-        rc = ct_strlist_printf(&out->hosts, "%.*s", (int)len, at);
-        if (at[len] == '\0') {
-            break;
-        }
+    int rc = ct_scheduler_host_list(scan, names, ',');
+    if (rc != 0) {
+        return rc;
     }
-    if (rc != 0 || ct_strlist_close(&out->hosts) != 0) {
-        return ct_err_set(scan->err, CT_ENOMEM, "out of memory for %s", names);
-    }
-    out->nnodes = (struct ct_scheduler_int){(int)out->hosts.count, names};
-    ct_scheduler_first_host(scan, out->hosts.list[0], strlen(out->hosts.list[0]), names);
     rc = ct_scheduler_need(scan, "TPU_WORKER_ID", 0, out->nnodes.value - 1, &out->node_rank);
     if (rc != 0) {
         return rc;

@@ -31,8 +31,11 @@ CT_MUST_CHECK int ct_scheduler_horovod(const struct ct_scheduler_scan *scan);
 CT_MUST_CHECK int ct_scheduler_deepspeed(const struct ct_scheduler_scan *scan);
 CT_MUST_CHECK int ct_scheduler_kubernetes(const struct ct_scheduler_scan *scan);
 CT_MUST_CHECK int ct_scheduler_tpu(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_dstack(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_skypilot(const struct ct_scheduler_scan *scan);
 CT_MUST_CHECK int ct_scheduler_pbs(const struct ct_scheduler_scan *scan);
 CT_MUST_CHECK int ct_scheduler_lsf(const struct ct_scheduler_scan *scan);
+CT_MUST_CHECK int ct_scheduler_sge(const struct ct_scheduler_scan *scan);
 CT_MUST_CHECK int ct_scheduler_slurm_batch(const struct ct_scheduler_scan *scan);
 CT_MUST_CHECK int ct_scheduler_torchx(const struct ct_scheduler_scan *scan);
 CT_MUST_CHECK int ct_scheduler_master(const struct ct_scheduler_scan *scan);
@@ -77,9 +80,15 @@ void ct_scheduler_set_job_id(const struct ct_scheduler_scan *scan, const char *k
 void ct_scheduler_first_host(const struct ct_scheduler_scan *scan, const char *host, size_t len,
                              const char *from);
 
+/* Sets hosts, nnodes and first_host from a variable that is set: the hosts by node rank, with
+ * `separator` between them. CT_EFORMAT, CT_ENOMEM. */
+CT_MUST_CHECK int ct_scheduler_host_list(const struct ct_scheduler_scan *scan, const char *variable,
+                                         char separator);
+
 /* Gives the hosts in the file that `variable` names: one on each line, without blanks, comments and
- * repetitions. *slots gets the number of lines that name this host, *index its place among the
- * hosts (-1 = none). `drop`, or NULL, says which lines are no hosts. CT_EFORMAT, CT_ENOMEM. */
+ * repetitions. *slots gets the slots of this host: a line is one, unless the line has a number as
+ * its second word. *index is its place among the hosts (-1 = none). `drop`, or NULL, says which
+ * lines are no hosts. CT_EFORMAT, CT_ENOMEM. */
 CT_MUST_CHECK int ct_scheduler_hosts_file(const struct ct_scheduler_scan *scan,
                                           const char *variable, bool (*drop)(const char *line),
                                           struct ct_strlist *hosts, int *index, int *slots);

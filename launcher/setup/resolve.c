@@ -411,11 +411,14 @@ static bool shares_screen(enum ct_scheduler_kind kind)
     case CT_SCHEDULER_DEEPSPEED:
     case CT_SCHEDULER_PBS:
     case CT_SCHEDULER_LSF:
+    case CT_SCHEDULER_SGE:
         return true;
     case CT_SCHEDULER_ALONE:
     case CT_SCHEDULER_SLURM_BATCH:
     case CT_SCHEDULER_KUBERNETES:
     case CT_SCHEDULER_TPU:
+    case CT_SCHEDULER_DSTACK:
+    case CT_SCHEDULER_SKYPILOT:
     case CT_SCHEDULER_TORCHX:
     case CT_SCHEDULER_MASTER:
         break;

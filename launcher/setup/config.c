@@ -322,13 +322,16 @@ static void print_devices(struct table *table, char *const *env)
     ct_binder_fini(&binder);
 }
 
-/* Makes the same check as launcher/main.c before it starts the job. */
+/* Makes the same check as launcher/main.c before it starts the job, and tells also of a name for
+ * which the job would wait. */
 static void print_store_problem(struct table *table)
 {
     struct ct_err err = {0};
     const struct ct_resolved *resolved = table->config->resolved;
-    int rc = ct_store_address_check(&resolved->store_address, resolved->shared, &err);
-    if (rc != 0) {
+    int rc = ct_store_address_check(&resolved->store_address, false, &err);
+    if (rc == CT_ENOENT && resolved->shared) {
+        row(table, "warning", NULL, "%s so far: ctrun waits for it", err.text);
+    } else if (rc != 0) {
         row(table, "problem", NULL, "%s", err.text);
         table->exit_code = rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP;
     }

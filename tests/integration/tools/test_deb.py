@@ -17,9 +17,9 @@ class Deb(testlib.DebianRoots):
         out = self.tmp / f"{release}-{version}"
         # Fails if lintian finds an error or a warning that debian/ does not explain.
         self.command(SOURCE_ROOT / "tools" / "deb", "--release", release, "--version", version, out)
-        names = sorted(p.name for p in out.glob("*.deb") if "-dbgsym_" not in p.name)
-        self.assertEqual([name.split("_")[:2] for name in names], [[package, version] for package in PACKAGES])
-        return [out / name for name in names]
+        made = [p for p in out.glob("*.deb") if "-dbgsym_" not in p.name]
+        self.assertEqual(sorted(p.name.split("_")[:2] for p in made), [[name, version] for name in PACKAGES])
+        return made
 
     def install(self, root, packages):
         folder = root / "tmp" / "packages"

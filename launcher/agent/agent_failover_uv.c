@@ -371,6 +371,12 @@ int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
     uint64_t id = 0;
     failover->stop_by_ns = INT64_MAX;
     if (!run->job->resolved->failover || run->job->token == NULL) {
+        if (run->job->options->rdzv_conf.failover == 1) {
+            ct_log(&run->log, CT_LOG_WARNING,
+                   "--rdzv-conf failover=1 has no effect in a job %s; see Loss of the store's "
+                   "machine in ctrun(1)",
+                   run->job->resolved->failover ? "without a token" : "of this kind");
+        }
         return 0;
     }
     if (make_id(&id) != 0) {

@@ -225,7 +225,7 @@ const struct ct_option_spec ct_option_table[] = {
      .empty_is_default = true, .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_CONF, 0, false, "rdzv-conf", "KEY=VALUE,...",
      "keys: join_timeout (600), last_call_timeout (3), heartbeat_timeout (3),\n"
-     "all in seconds, and is_host; other keys have no effect",
+     "all in seconds, is_host and failover; other keys have no effect",
      .topic = CT_HELP_NODES},
     {CT_OPT_SPARES, 0, false, "spares", "N",
      "machines beyond --nnodes that wait to replace a lost one. Default 0", .ctrun_only = true,

@@ -6,6 +6,8 @@ import signal
 import testlib
 from testlib import netns, wait_until
 
+# A machine that is silent is waited for twice the heartbeat timeout; a busy machine makes that longer.
+PATIENCE = 120
 # Runs until the file is there, and says what it was told.
 WORKER = 'echo "up $CTRUN_GENERATION $RANK $MASTER_ADDR"; while [ ! -e "$0" ]; do sleep 0.05; done'
 
@@ -54,7 +56,7 @@ class Failover(testlib.Case):
     def start_job(self, count, *options, **more):
         cluster = netns.Cluster(self, count)
         jobs = [self.start_node(cluster, 0, *options, **more)]
-        wait_until(lambda: "up 0" in jobs[0].out or "waiting for" in jobs[0].err or jobs[0].popen.poll(), "the host")
+        wait_until(lambda: "up 0" in jobs[0].out or "waiting for" in jobs[0].err or jobs[0].popen.poll(), "the host", PATIENCE)
         jobs += [self.start_node(cluster, i, *options, **more) for i in range(1, count)]
         return cluster, jobs
 
@@ -69,12 +71,12 @@ class Failover(testlib.Case):
             generations = {self.generation(job) for job in jobs}
             return generations if len(generations) == 1 and min(generations) > after else None
 
-        found = wait_until(one, "all run")
+        found = wait_until(one, "all run", PATIENCE)
         return found.pop()
 
     def finish(self, jobs):
         self.go.touch()
-        results = [job.wait() for job in jobs]
+        results = [job.wait(PATIENCE) for job in jobs]
         self.assertEqual([result.code for result in results], [0] * len(jobs), results)
         return results
 
@@ -90,12 +92,12 @@ class Failover(testlib.Case):
         self.assertEqual(sorted(said), [False, True], results)
 
     def test_the_machine_of_the_host_falls_silent(self):
-        cluster, jobs = self.start_job(3, "--nnodes", "2:3", "--max-restarts", 3, conf=",heartbeat_timeout=1")
+        cluster, jobs = self.start_job(3, "--nnodes", "2:3", "--max-restarts", 3)
         before = self.all_up(jobs)
         cluster.cut(0)
         self.all_up(jobs[1:], before)
         # Alone it may not go on: the others may have a world.
-        alone = jobs[0].wait()
+        alone = jobs[0].wait(PATIENCE)
         self.assertEqual(alone.code, 121, alone)
         self.assertIn("has lost more than half of the job's machines", alone.err)
         for result in self.finish(jobs[1:]):
@@ -103,7 +105,7 @@ class Failover(testlib.Case):
 
     def test_a_spare_takes_the_place_of_the_host(self):
         _, jobs = self.start_job(4, "--nnodes", 3, "--spares", 1, "--max-restarts", 0)
-        spare = wait_until(lambda: [job for job in jobs if "waits as a spare" in job.err], "a spare")[0]
+        spare = wait_until(lambda: [job for job in jobs if "waits as a spare" in job.err], "a spare", PATIENCE)[0]
         world = [job for job in jobs if job is not spare]
         before = self.all_up(world)
         jobs[0].signal(signal.SIGKILL)
@@ -130,11 +132,11 @@ class Failover(testlib.Case):
         self.finish(jobs[1:])
 
     def test_of_two_machines_only_the_host_goes_on_after_silence(self):
-        cluster, jobs = self.start_job(2, "--nnodes", "1:2", "--max-restarts", 3, conf=",heartbeat_timeout=1")
+        cluster, jobs = self.start_job(2, "--nnodes", "1:2", "--max-restarts", 3)
         before = self.all_up(jobs)
         cluster.cut(1)
         self.all_up(jobs[:1], before)
-        alone = jobs[1].wait()
+        alone = jobs[1].wait(PATIENCE)
         self.assertEqual(alone.code, 121, alone)
         self.assertIn("no other one was found", alone.err)
         self.finish(jobs[:1])
@@ -153,7 +155,7 @@ class Failover(testlib.Case):
             self.all_up(jobs)
             jobs[0].signal(signal.SIGKILL)
             for job in jobs[1:]:
-                result = job.wait()
+                result = job.wait(PATIENCE)
                 self.assertEqual(result.code, 121, result)
                 self.assertIn("the connection to the job's store on 10.9.1.1 was lost", result.err)
 

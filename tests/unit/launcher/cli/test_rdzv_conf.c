@@ -31,6 +31,8 @@ static void grammar_is_that_of_torchrun(void **state)
         {"timeout=-1", CT_EINVAL, "timeout: '-1'"},
         {"timeout=1000000000000000000000000000000000", CT_EINVAL, "timeout: '1000"},
         {"is_host=maybe", CT_EINVAL, "'maybe'"},
+        {"failover=maybe", CT_EINVAL, "failover: 'maybe'"},
+        {"failvoer=1", CT_EINVAL, "did you mean failover?"},
         {"store_type=file", CT_EUNSUPPORTED, "'file'"},
     };
     (void)state;
@@ -51,14 +53,16 @@ static void values_are_read(void **state)
     assert_int_equal(ct_rdzv_conf_parse("timeout=900", &conf, NULL), 0);
     assert_int_equal(conf.join_ms, 900000);
     assert_int_equal(conf.is_host, -1);
+    assert_int_equal(conf.failover, -1);
     assert_int_equal(conf.settle_ms, 3000);
     assert_int_equal(conf.heartbeat_ms, 3000);
-    assert_int_equal(ct_rdzv_conf_parse("join_timeout=1.5,timeout=900,is_host=No,"
+    assert_int_equal(ct_rdzv_conf_parse("join_timeout=1.5,timeout=900,is_host=No,failover=yes,"
                                         "last_call_timeout=0,heartbeat_timeout=0.5",
                                         &conf, NULL),
                      0);
     assert_int_equal(conf.join_ms, 1500);
     assert_int_equal(conf.is_host, 0);
+    assert_int_equal(conf.failover, 1);
     assert_int_equal(conf.settle_ms, 0);
     assert_int_equal(conf.heartbeat_ms, 500);
     assert_int_equal(ct_rdzv_conf_parse("is_host=1,join_timeout=x", &conf, NULL), CT_EINVAL);

@@ -335,6 +335,39 @@ static void shims_keep_the_schedulers_ranks(void **state)
     ct_scheduler_fini(&launch.scheduler);
 }
 
+/* The static back end has one fixed host, unless the user says otherwise. */
+static void the_host_may_be_lost_with_c10d(void **state)
+{
+    static const struct {
+        struct row row;
+        bool failover;
+    } cases[] = {
+        {{{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h"}, {NULL}, ""}, true},
+        {{{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--rdzv-conf=failover=0"},
+          {NULL},
+          ""},
+         false},
+        {{{"--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1"}, {NULL}, ""}, false},
+        {{{"--nnodes=2", "--master-addr=h"}, {NULL}, ""}, false},
+        {{{"--nnodes=2", "--master-addr=h", "--rdzv-conf=failover=1"}, {NULL}, ""}, true},
+        {{{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--agent-stdin"}, {NULL}, ""},
+         false},
+        {{{"--rdzv-conf=failover=1"}, {SLURM("0", "0", "0", "4", "2(x2)"), NULL}, ""}, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct launch launch = {.machine = {.host = "vm", .cpus = 8}};
+        struct ct_err err = {0};
+        if (resolve(&cases[i].row, &launch, &err) != 0) {
+            fail_msg("case %zu: %s", i, err.text);
+        }
+        if (launch.resolved.failover != cases[i].failover) {
+            fail_msg("case %zu: failover is %d", i, launch.resolved.failover);
+        }
+        ct_scheduler_fini(&launch.scheduler);
+    }
+}
+
 static int resolve_once(void *data)
 {
     struct launch launch = {0};
@@ -356,6 +389,7 @@ int main(void)
         cmocka_unit_test(the_strongest_option_names_the_store),
         cmocka_unit_test(workers_follow_the_machine),
         cmocka_unit_test(shims_keep_the_schedulers_ranks),
+        cmocka_unit_test(the_host_may_be_lost_with_c10d),
         cmocka_unit_test(memory_may_run_out),
     };
     return cmocka_run_group_tests_name("resolve", tests, NULL, NULL);

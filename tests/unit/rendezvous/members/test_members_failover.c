@@ -5,6 +5,7 @@
  */
 #include "tests/lib/members_scene.h"
 
+#include "common/alloc.h"
 #include "common/exit_code.h"
 #include "tests/lib/fault.h"
 
@@ -403,6 +404,34 @@ static void test_all_or_none_have_a_vote(void **state)
     end(&s);
 }
 
+static int begin_once(void *data)
+{
+    struct ct_members *members = NULL;
+    const struct ct_members_options options = {.failover = data};
+    int rc = ct_members_new(&options, &members);
+    ct_members_free(members);
+    return rc;
+}
+
+static void test_memory_may_run_out_at_the_beginning(void **state)
+{
+    struct ct_job_record record = left_behind();
+    struct ct_failure_history *history = calloc(1, sizeof(*history));
+    (void)state;
+    assert_non_null(history);
+    history->num_failures = history->num_rounds = 1;
+    history->failures[0].tail = ct_strdup("the last line\n");
+    history->failures[0].advice = ct_strdup("buy memory");
+    struct ct_members_failover elected = {.self = {.id = 1},
+                                          .term = UINT64_C(1) << 32 | 1,
+                                          .record = &record,
+                                          .lost = {.id = 9},
+                                          .history = history};
+    assert_true(ct_fault_sweep(begin_once, &elected, 0) >= 4);
+    ct_failure_history_fini(history);
+    free(history);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -422,6 +451,7 @@ int main(void)
         cmocka_unit_test(test_less_than_half_of_a_world_decides_nothing),
         cmocka_unit_test(test_a_host_without_a_quorum_is_deposed),
         cmocka_unit_test(test_all_or_none_have_a_vote),
+        cmocka_unit_test(test_memory_may_run_out_at_the_beginning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

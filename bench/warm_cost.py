@@ -68,7 +68,7 @@ def run_warm(args, folder):
             limit = time.monotonic() + restart.SPARES_DEADLINE
             while side.ready() is None:
                 if time.monotonic() > limit:
-                    raise RuntimeError("there is no spare")
+                    sys.exit("the spare is not ready in time: others use the idle time of this machine")
                 time.sleep(0.02)
             made = side.now()
             time.sleep(AFTER)

@@ -34,6 +34,16 @@ class Deb(testlib.DebianRoots):
             dpkg-query -W -f '${{Version}}\\n' {' '.join(PACKAGES)} >/tmp/versions""")  # fmt: skip
         return (root / "tmp" / "versions").read_text().split()
 
+    def install_dependencies(self, root, packages):
+        """What the packages need of Debian stays when they go, and is none of their traces."""
+        fields = [self.command("dpkg-deb", "--field", package, "Depends").split(",") for package in packages]
+        needed = {entry.strip() for entries in fields for entry in entries}
+        others = sorted(entry for entry in needed if entry and entry.split()[0] not in PACKAGES)
+        self.inside(root, f"""
+            export DEBIAN_FRONTEND=noninteractive
+            apt-get -qq update
+            apt-get -qq -y --no-install-recommends satisfy '{', '.join(others)}'""")  # fmt: skip
+
     def use(self, root):
         shutil.copy(SOURCE_ROOT / "debian" / "tests" / "run", root / "tmp")
         self.inside(root, "cd /tmp && ./run && ctrdzvd --version && ctrun-stat --version")
@@ -42,10 +52,11 @@ class Deb(testlib.DebianRoots):
         for release in ("bookworm", "trixie"):
             with self.subTest(release):
                 root = self.bare_root(release)
-                self.inside(root, "apt-get -qq update")
+                older = self.packages(release, OLDER)
+                self.install_dependencies(root, older)
                 before = self.files_in(root)
 
-                self.assertEqual(self.install(root, self.packages(release, OLDER)), [OLDER] * len(PACKAGES))
+                self.assertEqual(self.install(root, older), [OLDER] * len(PACKAGES))
                 self.use(root)
                 # Of an administrator, and what the service has written.
                 options = root / "etc" / "default" / "ctrdzvd"
@@ -63,7 +74,6 @@ class Deb(testlib.DebianRoots):
                 self.inside(root, f"""
                     export DEBIAN_FRONTEND=noninteractive
                     apt-get -qq -y purge {' '.join(PACKAGES)}
-                    apt-get -qq -y autoremove --purge
                     rm -r /tmp/*""")  # fmt: skip
                 self.assertEqual(sorted(self.files_in(root) - before), [])
                 shutil.rmtree(root)

@@ -172,6 +172,7 @@ SECTIONS |= {
     for job in ("job", "jobs[]")
     for path, section in (
         ("nodes[]", "Nodes"),
+        ("nodes[].warm", "Spares"),
         ("workers[]", "Workers"),
         ("workers[].progress", "Progress"),
         ("rounds[]", "Generations"),
@@ -277,6 +278,11 @@ class Page(Asking):
         self.assertIn("\njob other: waiting, 1 of 2 nodes are there, restarts 0 of 1\n", table.out)
         self.assertEqual([line for line in table.out.splitlines() if len(line) > 80], [])
 
+        script = self.script("warm.py", "import time\ntime.sleep(1000)\n")
+        agents += self.start_agents(port, 2, "--warm", script, rdzv_id="warm")
+        documents.append(
+            self.until(port, lambda s: any("warm_ready" in job for job in s.get("jobs", [])), "a job with spares")
+        )
         self.maxDiff = None
         told = {field for document in documents for field in fields(document)}
         self.assertEqual(sorted(told ^ described()), [])

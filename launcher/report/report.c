@@ -104,10 +104,10 @@ int ct_report_headline(const struct ct_report *report, struct ct_buf *out)
 int ct_report_stopping(const struct ct_report *report, struct ct_buf *out)
 {
     if (count_of(report, is_alive) > 0) {
+        int64_t tenths = report->shutdown_timeout_ms / 100;
         ct_buf_addf(out, CT_REPORT_PREFIX "stopping ");
         add_ranks(report, is_alive, out);
-        ct_buf_addf(out, " because of it (SIGTERM, after %g s SIGKILL)\n",
-                    (double)(report->shutdown_timeout_ms / 100) / 10);
+        ct_buf_addf(out, " because of it (SIGTERM, after %g s SIGKILL)\n", (double)tenths / 10);
     }
     return ct_buf_status(out);
 }

@@ -34,8 +34,8 @@
 #define PINGS_MS 1000
 #define PING_LEN 64
 
-/* How long a new connection may take to say who it is. */
-#define HELLO_MS 500
+/* Connections that have not said yet who they are. */
+#define CALLERS_MAX 64
 #define BACKLOG 64
 
 enum purpose { TO_ACCEPTOR, TO_CONNECTOR };
@@ -219,44 +219,71 @@ static int call(const struct ct_preflight_meeting *meeting, enum purpose purpose
     return 0;
 }
 
-static bool says(int fd, const unsigned char expected[HELLO_LEN], int64_t deadline_ns)
+/* What came first on a connection is what the partner says, in one small piece as it was sent. */
+static bool says(int fd, const unsigned char expected[HELLO_LEN])
 {
     unsigned char hello[HELLO_LEN];
-    struct ct_err unused = {0};
-    int64_t until_ns = ct_deadline_in(NULL, HELLO_MS);
-    until_ns = until_ns < deadline_ns ? until_ns : deadline_ns;
-    return ct_sock_recv(fd, hello, sizeof(hello), until_ns, &unused) == 0 &&
+    return recv(fd, hello, sizeof(hello), MSG_DONTWAIT) == (ssize_t)sizeof(hello) &&
            memcmp(hello, expected, sizeof(hello)) == 0;
 }
 
-/* Takes the partner's connection and sends others away. */
+/* Looks at those that have said something, and sends strangers away. Returns the partner, or -1. */
+static int find_partner(struct pollfd *callers, int *count, const unsigned char *expected)
+{
+    for (int i = *count - 1; i >= 0; i--) {
+        int fd = callers[i].fd;
+        if (callers[i].revents == 0) {
+            continue;
+        }
+        callers[i] = callers[--*count];
+        if (says(fd, expected)) {
+            return fd;
+        }
+        reset(fd);
+    }
+    return -1;
+}
+
+static void add_caller(int listener, struct pollfd *callers, int *count)
+{
+    int on = 1;
+    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+        return; /* it has gone again */
+    }
+    if (*count == CALLERS_MAX) {
+        reset(callers[0].fd);
+        callers[0] = callers[--*count];
+    }
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    callers[(*count)++] = (struct pollfd){.fd = fd, .events = POLLIN};
+}
+
+/* Takes the partner's connection. Those that say nothing wait beside it, so they hold up nobody. */
 static int take(const struct ct_preflight_meeting *meeting, enum purpose purpose,
                 int64_t deadline_ns, int *out, struct ct_err *err)
 {
     unsigned char expected[HELLO_LEN];
+    struct pollfd fds[1 + CALLERS_MAX] = {{.fd = meeting->listener, .events = POLLIN}};
+    struct pollfd *callers = fds + 1;
+    int count = 0, left = 1;
     make_hello(meeting, meeting->partner, purpose, expected);
-    for (;;) {
-        struct pollfd listener = {.fd = meeting->listener, .events = POLLIN};
-        int left = ct_deadline_left_ms(NULL, deadline_ns);
-        if (left == 0) {
-            return ct_err_set(err, CT_ETIMEDOUT, "it did not connect within %g s",
-                              CT_PREFLIGHT_PAIR_MS / 1000.0);
+    *out = -1;
+    while (*out < 0 && left > 0) {
+        left = ct_deadline_left_ms(NULL, deadline_ns);
+        if (left > 0 && poll(fds, 1 + (nfds_t)count, left) > 0) {
+            *out = find_partner(callers, &count, expected);
+            if (fds[0].revents != 0) {
+                add_caller(meeting->listener, callers, &count);
+            }
         }
-        if (poll(&listener, 1, left) <= 0) {
-            continue;
-        }
-        int fd = accept4(meeting->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) {
-            continue; /* it has gone again; the deadline bounds this */
-        }
-        int on = 1;
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        if (says(fd, expected, deadline_ns)) {
-            *out = fd;
-            return 0;
-        }
-        reset(fd);
     }
+    while (count > 0) {
+        reset(callers[--count].fd);
+    }
+    return *out >= 0 ? 0
+                     : ct_err_set(err, CT_ETIMEDOUT, "it did not connect within %g s",
+                                  CT_PREFLIGHT_PAIR_MS / 1000.0);
 }
 
 static int open_way(const struct ct_preflight_meeting *meeting, enum purpose purpose,

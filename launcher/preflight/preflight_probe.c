@@ -41,6 +41,9 @@
 #define ROUND_MS (CT_PREFLIGHT_PAIR_MS + 20000)
 /* Any other answer of the store. */
 #define STORE_MS 30000
+/* A machine that is not fit ends the generation on all machines. Node rank 0 is to have printed by
+ * then what was found of all of them. */
+#define TABLE_MS 2000
 #define KEY_MAX 96
 #define NODES_MAX (1 << 20)
 
@@ -544,16 +547,20 @@ static int hear_verdict(struct probe *probe, struct ct_err *err)
     if (rc == 0 && !cJSON_IsArray(list)) {
         rc = ct_err_set(err, CT_EFORMAT, "node rank 0 has sent no verdict");
     }
-    bool others = false, ok = true;
+    bool others = false, ok = true, unfit = false;
     for (const cJSON *item = rc == 0 ? list->child : NULL; ok && item != NULL; item = item->next) {
         if ((int)ct_json_number(item, "machine", -1) != probe->index || probe->index < 0) {
             others = true;
             continue;
         }
+        unfit = true;
         ok = ct_json_add_text(probe->result, "unfit", ct_json_text(item, "unfit", "")) &&
              ct_json_add_text(probe->result, "advice", ct_json_text(item, "advice", ""));
     }
     ok = ok && ct_json_add_bool(probe->result, "others_unfit", others);
+    if (unfit && probe->node_rank != 0) {
+        (void)poll(NULL, 0, TABLE_MS);
+    }
     cJSON_Delete(list);
     ct_buf_fini(&text);
     return rc != 0 || ok ? rc : ct_err_set(err, CT_ENOMEM, "out of memory");

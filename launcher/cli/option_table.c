@@ -123,7 +123,7 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_WARM, 0, false, "warm", "[=N]",
      "keep N interpreters ready that have imported what the program imports,\n"
      "for the next generation. Default of N: one for each worker. Needs\n"
-     "--max-restarts, or a job of several machines",
+     "--max-restarts, --restart-budget, or a job of several machines",
      .after_equals = true, .ctrun_only = true, .topic = CT_HELP_RESTART},
     {CT_OPT_WARM_IMPORT, 0, false, "warm-import", "NAME,NAME,...|auto",
      "the modules that they import. Default auto: those of the standard\n"

@@ -83,8 +83,11 @@ class Snapshots(testlib.Case):
             job.kill_one(min)
         self.assertEqual(job.finish(), 0, job.text())
         reported = re.findall(r"(?m)epoch (\d+)/12: ", job.text())
-        for epoch in range(1, told + 1):
-            self.assertEqual(reported.count(str(epoch)), 1, job.text())
+        # A kill between the line and the note that it is written is rare, and repeats that line; without the
+        # note each kill does.
+        counts = [reported.count(str(epoch)) for epoch in range(1, told + 1)]
+        self.assertGreaterEqual(min(counts), 1, job.text())
+        self.assertLessEqual(sum(counts) - len(counts), 1, job.text())
 
     def test_off_starts_over(self):
         job = self.job(1, "--epochs", "2", "--snapshot", "off")

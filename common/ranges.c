@@ -54,6 +54,6 @@ const char *ct_ranges_machine(int first_rank, int workers, char out[CT_RANGES_MA
 {
     char range[CT_RANGE_MAX];
     (void)snprintf(out, CT_RANGES_MACHINE_MAX, "%s%s", workers == 1 ? "rank " : "ranks ",
-                   ct_range_text(first_rank, first_rank + workers - 1, range));
+                   ct_range_text(first_rank, first_rank + (workers - 1), range));
     return out;
 }

@@ -148,7 +148,7 @@ static int judge(const struct ct_slow *slow, struct ct_slow_verdict *out)
 void ct_slow_step(struct ct_slow *slow, const struct ct_hang_sample *samples, int64_t now_ns,
                   struct ct_slow_verdict *out)
 {
-    out->local_rank = -1;
+    *out = (struct ct_slow_verdict){.local_rank = -1};
     if (slow->factor <= 0 || slow->told) {
         return;
     }

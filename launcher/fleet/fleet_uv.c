@@ -29,6 +29,7 @@
 #include "launcher/fleet/fleet_address.h"
 #include "launcher/output/output_uv.h"
 #include "launcher/process/proc_uv.h"
+#include "launcher/report/job_story.h"
 #include "launcher/report/report.h"
 #include "launcher/report/worker_end.h"
 #include "launcher/setup/page_url.h"
@@ -696,12 +697,12 @@ static void tell_end(const struct fleet *fleet)
 {
     int code = exit_code_of(fleet);
     char text[64];
-    const char *outcome = fleet->signo != 0 ? "stopped" : code == 0 ? "succeeded" : "failed";
+    const struct ct_job_end end = {.exit_code = code, .signo = fleet->signo};
     (void)snprintf(text, sizeof(text), "was ended by SIG%s, exit code %d",
                    fleet->signo != 0 ? sigabbrev_np(fleet->signo) : "", code);
     ct_server_tell_end(fleet->server,
                        &(struct ct_server_end){.run_id = fleet->job->run_id,
-                                               .outcome = outcome,
+                                               .outcome = ct_job_story_outcome(&end),
                                                .exit_code = code,
                                                .text = fleet->signo != 0 ? text : NULL});
 }

@@ -69,7 +69,7 @@ class Hang(testlib.Case):
         return [
             self.start_ctrun(
                 "-n", "1", "--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1",
-                "--master-port", port, "--hang-timeout", "2", "--rdzv-conf", "heartbeat_timeout=1.5",
+                "--master-port", port, "--hang-timeout", "6", "--rdzv-conf", "heartbeat_timeout=5",
                 *args, script, what,
             )
             for rank in range(2)
@@ -80,9 +80,9 @@ class Hang(testlib.Case):
         results = [job.wait(60) for job in jobs]
         for result in results:
             self.assertEqual(result.code, 0, result)
-        elsewhere = r"ctrun: rank 1 hangs on \S+: no rank of the job has moved for [2-9]\.\d s, and it sleeps"
+        elsewhere = r"ctrun: rank 1 hangs on \S+: no rank of the job has moved for \d+\.\d s, and it sleeps"
         self.assertEqual(len(re.findall(elsewhere, results[0].err)), 1, results[0])
-        here = r"ctrun: rank 1 hangs: it has stood still for [2-9]\.\d s.*: it sleeps in"
+        here = r"ctrun: rank 1 hangs: it has stood still for \d+\.\d s.*: it sleeps in"
         self.assertEqual(len(re.findall(here, results[1].err)), 1, results[1])
         self.assertEqual(results[1].out.count("living 1"), 2, results[1])
 

@@ -168,7 +168,7 @@ class Nodes(testlib.Case):
         return self.start(
             *self.cluster.nodes[i], testlib.program("ctrun"), "--nproc-per-node", 2,
             "--master-addr", self.cluster.addresses[0], "--rdzv-conf",
-            f"heartbeat_timeout=1,last_call_timeout={last_call},join_timeout=60", *options,
+            f"heartbeat_timeout=2.5,last_call_timeout={last_call},join_timeout=60", *options,
             "--no-python", RESTART_WORKER, "stays", self.tmp,
         )  # fmt: skip
 

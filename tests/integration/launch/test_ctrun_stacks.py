@@ -214,7 +214,7 @@ class Stacks(testlib.Case):
         jobs = [
             self.start_ctrun(
                 "-n", "2", "--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port,
-                "--hang-timeout", "2", "--rdzv-conf", "heartbeat_timeout=1.5", *args,
+                "--hang-timeout", "6", "--rdzv-conf", "heartbeat_timeout=5", *args,
                 self.worker, self.folder, what, env=env,
             )
             for rank in range(2)

@@ -55,7 +55,7 @@ class BadNetwork(testlib.Case):
 
     def test_a_cable_that_is_cut_while_others_are_waited_for(self):
         cluster = netns.Cluster(self, 3)
-        jobs = self.start_all(cluster, "true", conf=",heartbeat_timeout=1", nodes=[0, 1])
+        jobs = self.start_all(cluster, "true", conf=",heartbeat_timeout=2.5", nodes=[0, 1])
         jobs[0].wait_for("waiting for 1 of 3 nodes")
         cluster.cut(1)
         jobs[0].wait_for("node rank 1 (node-2) connected from 10.9.1.2 and left ")
@@ -70,7 +70,7 @@ class BadNetwork(testlib.Case):
         # until it would not end at once.
         script = 'trap "echo ending; [ $RANK = 2 ] && sleep 60; exit 1" TERM; touch "$1/up-$RANK"; ' \
                  'while [ $RANK != 1 ] || [ ! -e "$1/up-2" ]; do sleep 0.1; done; exit 5'  # fmt: skip
-        jobs = self.start_all(cluster, "sh", "-c", script, "sh", self.tmp, conf=",heartbeat_timeout=1")
+        jobs = self.start_all(cluster, "sh", "-c", script, "sh", self.tmp, conf=",heartbeat_timeout=2.5")
         jobs[2].wait_for("ending")
         cluster.cut(2)
         began = time.monotonic()
@@ -81,7 +81,7 @@ class BadNetwork(testlib.Case):
 
     def test_an_agent_that_stands_still_is_lost_all_the_same(self):
         cluster = netns.Cluster(self, 2)
-        jobs = self.start_all(cluster, "sleep", "600", conf=",heartbeat_timeout=1")
+        jobs = self.start_all(cluster, "sleep", "600", conf=",heartbeat_timeout=2.5")
         for job in jobs:
             job.wait_for("generation 0: node")
         os.kill(jobs[1].pid, signal.SIGSTOP)

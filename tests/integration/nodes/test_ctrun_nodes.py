@@ -67,7 +67,7 @@ class Nodes(testlib.Case):
             *self.cluster.nodes[i], testlib.program("ctrun"),
             "--nnodes", nnodes or self.count, "--nproc-per-node", workers or self.per_node,
             "--master-addr", self.cluster.addresses[0],
-            "--rdzv-conf", "heartbeat_timeout=1,last_call_timeout=0.2,join_timeout=60", *options,
+            "--rdzv-conf", "heartbeat_timeout=2.5,last_call_timeout=0.2,join_timeout=60", *options,
             *(command or (self.worker, self.tmp)),
         )  # fmt: skip
 

@@ -7,6 +7,9 @@
 
 #include "common/alloc.h"
 
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 void ct_json_use_our_memory(void)
@@ -72,8 +75,20 @@ cJSON *ct_json_append_object(cJSON *array)
     return item;
 }
 
+/* cJSON is content with 15 digits if they come close to the number. So of whole numbers with more,
+ * each fifth comes out as its neighbour. */
+#define CJSON_EXACT 1e15
+/* Whole numbers below have less than 19 digits and fit into 64 bits. */
+#define WHOLE_MAX 1e18
+
 bool ct_json_add_number(cJSON *object, const char *name, double value)
 {
+    bool is_large = fabs(value) >= CJSON_EXACT && fabs(value) < WHOLE_MAX;
+    if (is_large && value == trunc(value)) {
+        char digits[24];
+        (void)snprintf(digits, sizeof(digits), "%" PRId64, (int64_t)value);
+        return cJSON_AddRawToObject(object, name, digits) != NULL;
+    }
     return cJSON_AddNumberToObject(object, name, value) != NULL;
 }
 

@@ -71,8 +71,10 @@ class Failover(testlib.Case):
             generations = {self.generation(job) for job in jobs}
             return generations if len(generations) == 1 and min(generations) > after else None
 
-        found = wait_until(one, "all run", PATIENCE)
-        return found.pop()
+        try:
+            return wait_until(one, "all run", PATIENCE).pop()
+        except AssertionError as failed:
+            raise AssertionError("\n".join([str(failed), *(str(job.result()) for job in jobs)])) from None
 
     def finish(self, jobs):
         self.go.touch()

@@ -377,11 +377,17 @@ static bool is_of_page(const struct ct_http *http, struct MHD_Connection *connec
             ct_page_guard_wants_html(header(http, connection, MHD_HTTP_HEADER_ACCEPT)));
 }
 
-static bool is_from_browser(const struct ct_http *http, struct MHD_Connection *connection)
+static struct ct_page_request page_request(const struct ct_http *http,
+                                           struct MHD_Connection *connection)
 {
-    return ct_page_guard_is_browser(header(http, connection, MHD_HTTP_HEADER_ACCEPT_LANGUAGE),
-                                    header(http, connection, MHD_HTTP_HEADER_ORIGIN),
-                                    header(http, connection, "Sec-Fetch-Mode"));
+    return (struct ct_page_request){
+        .host = header(http, connection, MHD_HTTP_HEADER_HOST),
+        .origin = header(http, connection, MHD_HTTP_HEADER_ORIGIN),
+        .accept_language = header(http, connection, MHD_HTTP_HEADER_ACCEPT_LANGUAGE),
+        .fetch_site = header(http, connection, "Sec-Fetch-Site"),
+        .fetch_mode = header(http, connection, "Sec-Fetch-Mode"),
+        .fetch_dest = header(http, connection, "Sec-Fetch-Dest"),
+    };
 }
 
 static bool has_room_for_viewer(const struct ct_http *http)
@@ -438,13 +444,11 @@ static void open_session(const struct ct_http *http, const char *method, const c
 }
 
 /* Says why a browser's request must not be answered; NULL = nothing is wrong with it. */
-static const char *judge_browser(const struct ct_http *http, struct MHD_Connection *connection)
+static const char *judge_browser(const struct ct_http *http, const struct ct_page_request *request)
 {
     char own_name[256] = "";
     (void)gethostname(own_name, sizeof(own_name) - 1);
-    return ct_page_guard_judge(header(http, connection, MHD_HTTP_HEADER_HOST),
-                               header(http, connection, MHD_HTTP_HEADER_ORIGIN), own_name,
-                               http->source.page_name);
+    return ct_page_guard_judge(request, own_name, http->source.page_name);
 }
 
 static enum MHD_Result refuse_browser(struct ct_http *http, struct MHD_Connection *connection,
@@ -604,8 +608,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     bool admitted = peer != NULL && peer->admitted;
     bool page = is_of_page(http, connection, path) && method_is_known(method, path);
     http->stats.requests++;
-    if (admitted && (page || is_from_browser(http, connection))) {
-        wrong = judge_browser(http, connection);
+    const struct ct_page_request asked = page_request(http, connection);
+    if (admitted && (page || ct_page_guard_is_browser(&asked))) {
+        wrong = judge_browser(http, &asked);
         if (wrong != NULL) {
             return refuse_browser(http, connection, wrong);
         }

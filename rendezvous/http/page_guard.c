@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Takes the two headers apart. They come from anybody, so whatever is not understood is refused.
+ * Takes the headers apart. They come from anybody, so whatever is not understood is refused.
  */
 #include "rendezvous/http/page_guard.h"
 
@@ -36,10 +36,24 @@ static bool is_address(const char *name)
     return inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1;
 }
 
-const char *ct_page_guard_judge(const char *host, const char *origin, const char *own_name,
+/* Firefox, Chromium and Safari leave out Origin when a page reads with GET and without CORS, but
+ * tell of the page in Sec-Fetch-Site, if the address is one of this machine's own. */
+static bool is_of_other_page(const struct ct_page_request *request)
+{
+    const char *site = request->fetch_site;
+    if (site == NULL || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0) {
+        return false;
+    }
+    bool is_link = request->fetch_mode != NULL && strcmp(request->fetch_mode, "navigate") == 0 &&
+                   request->fetch_dest != NULL && strcmp(request->fetch_dest, "document") == 0;
+    return !is_link;
+}
+
+const char *ct_page_guard_judge(const struct ct_page_request *request, const char *own_name,
                                 const char *told_name)
 {
     static const char http[] = "http://";
+    const char *host = request->host, *origin = request->origin;
     char name[NAME_MAX_LEN + 1];
     if (host == NULL || !cut_name(host, name)) {
         return "the request has no usable Host header";
@@ -49,17 +63,15 @@ const char *ct_page_guard_judge(const char *host, const char *origin, const char
     if (!is_address(name) && strchr(name, '.') != NULL && !known) {
         return "this name is not known to be of this machine; ask by its address";
     }
-    if (origin != NULL && (strncmp(origin, http, sizeof(http) - 1) != 0 ||
-                           strcasecmp(origin + sizeof(http) - 1, host) != 0)) {
-        return "another page has asked";
-    }
-    return NULL;
+    bool is_ours = origin == NULL || (strncmp(origin, http, sizeof(http) - 1) == 0 &&
+                                      strcasecmp(origin + sizeof(http) - 1, host) == 0);
+    return is_ours && !is_of_other_page(request) ? NULL : "another page has asked";
 }
 
-bool ct_page_guard_is_browser(const char *accept_language, const char *origin,
-                              const char *fetch_mode)
+bool ct_page_guard_is_browser(const struct ct_page_request *request)
 {
-    return accept_language != NULL || origin != NULL || fetch_mode != NULL;
+    return request->accept_language != NULL || request->origin != NULL ||
+           request->fetch_site != NULL || request->fetch_mode != NULL;
 }
 
 bool ct_page_guard_wants_html(const char *accept)

@@ -105,6 +105,16 @@ class Answers(Page):
             self.assertIn(self.ask(path, **evil).status, (200, 404, 503), path)
         self.assertEqual(self.ask("/status", **{"Accept-Language": "en"}).status, 200)
 
+    def test_another_page_reads_nothing_if_the_browser_sends_no_origin(self):
+        for path in ("/", "/status", "/metrics", "/readyz", "/page/data"):
+            for site in ("cross-site", "same-site"):
+                answer = self.ask(path, **{"Sec-Fetch-Site": site, "Accept": "text/html"})
+                self.assertEqual((answer.status, json.loads(answer.text)["error"]), (403, "another page has asked"))
+            good = self.ask(path, **{"Sec-Fetch-Site": "same-origin", "Accept": "text/html"})
+            self.assertIn(good.status, (200, 503), path)
+        link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+        self.assertEqual(self.ask("/", **HTML, **link).status, 200)
+
     def test_a_worker_is_shown_by_its_rank(self):
         self.job(1, 2)
         wait_until(lambda: self.ask("/page/rank/0/1").status == 200, "the worker is told of")

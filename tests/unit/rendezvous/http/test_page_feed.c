@@ -349,25 +349,64 @@ static void test_requests_of_other_pages_and_names_are_refused(void **state)
         {NULL, NULL, false},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        const char *wrong = ct_page_guard_judge(cases[i].host, cases[i].origin,
-                                                "gpu-7.cluster.example", "a.told.name");
+        const struct ct_page_request request = {.host = cases[i].host, .origin = cases[i].origin};
+        const char *wrong = ct_page_guard_judge(&request, "gpu-7.cluster.example", "a.told.name");
         assert_int_equal(wrong == NULL, cases[i].good);
     }
     char long_name[400];
     memset(long_name, 'a', sizeof(long_name) - 1);
     long_name[sizeof(long_name) - 1] = '\0';
-    assert_non_null(ct_page_guard_judge(long_name, NULL, "x", NULL));
-    assert_non_null(ct_page_guard_judge("a.told.name", NULL, "x", NULL));
+    const struct ct_page_request too_long = {.host = long_name}, not_told = {.host = "a.told.name"};
+    assert_non_null(ct_page_guard_judge(&too_long, "x", NULL));
+    assert_non_null(ct_page_guard_judge(&not_told, "x", NULL));
+}
+
+static void test_a_page_of_another_origin_is_refused_also_without_the_origin_header(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *site, *mode, *dest;
+        bool good;
+    } cases[] = {
+        {"same-origin", "cors", "empty", true},
+        {"none", "navigate", "document", true},
+        {"cross-site", NULL, NULL, false},
+        {"cross-site", "no-cors", "image", false},
+        {"cross-site", "cors", "empty", false},
+        {"same-site", "no-cors", "empty", false},
+        {"same-site", NULL, NULL, false},
+        {"strange", NULL, NULL, false},
+        {"", NULL, NULL, false},
+        /* A link in a chat opens a tab; a frame in a page is part of that page. */
+        {"cross-site", "navigate", "document", true},
+        {"same-site", "navigate", "document", true},
+        {"cross-site", "navigate", "iframe", false},
+        {"cross-site", "navigate", NULL, false},
+        {"cross-site", "no-cors", "document", false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_page_request request = {.host = "127.0.0.1:29500",
+                                          .fetch_site = cases[i].site,
+                                          .fetch_mode = cases[i].mode,
+                                          .fetch_dest = cases[i].dest};
+        assert_int_equal(ct_page_guard_judge(&request, "x", NULL) == NULL, cases[i].good);
+        request.origin = "http://evil.example";
+        assert_non_null(ct_page_guard_judge(&request, "x", NULL));
+    }
 }
 
 static void test_a_browser_tells_its_languages_or_its_page(void **state)
 {
     (void)state;
-    assert_true(ct_page_guard_is_browser("", NULL, NULL));
-    assert_true(ct_page_guard_is_browser("en", NULL, NULL));
-    assert_true(ct_page_guard_is_browser(NULL, "null", NULL));
-    assert_true(ct_page_guard_is_browser(NULL, NULL, "navigate"));
-    assert_false(ct_page_guard_is_browser(NULL, NULL, NULL));
+    static const struct ct_page_request browsers[] = {{.accept_language = ""},
+                                                      {.accept_language = "en"},
+                                                      {.origin = "null"},
+                                                      {.fetch_site = "cross-site"},
+                                                      {.fetch_mode = "navigate"}};
+    for (size_t i = 0; i < sizeof(browsers) / sizeof(browsers[0]); i++) {
+        assert_true(ct_page_guard_is_browser(&browsers[i]));
+    }
+    assert_false(ct_page_guard_is_browser(&(struct ct_page_request){.host = "127.0.0.1"}));
 }
 
 static void test_only_browsers_want_html(void **state)
@@ -392,6 +431,7 @@ int main(void)
         cmocka_unit_test(test_a_point_of_the_curves_is_of_the_workers_that_run),
         cmocka_unit_test(test_curves_keep_the_whole_job),
         cmocka_unit_test(test_requests_of_other_pages_and_names_are_refused),
+        cmocka_unit_test(test_a_page_of_another_origin_is_refused_also_without_the_origin_header),
         cmocka_unit_test(test_only_browsers_want_html),
         cmocka_unit_test(test_a_browser_tells_its_languages_or_its_page),
     };

@@ -21,11 +21,23 @@
 
 enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
 
-/* What to add to the message when nobody listens. */
-static const char *hint(const struct ct_err *err)
+/* The jobs of this user on this machine. As ct_job_registry_list(). */
+static int jobs_here(struct ct_job_entry entries[CT_JOBS_MAX], struct ct_err *err)
 {
-    return err->sys == ECONNREFUSED ? "; ctrun chooses a free port, unless --master-port names one"
-                                    : "";
+    char folder[CT_JOB_FOLDER_MAX];
+    ct_job_registry_folder(getenv("XDG_RUNTIME_DIR"), geteuid(), folder);
+    return ct_job_registry_list(folder, entries, err);
+}
+
+/* Says why the store cannot be asked, and what to do if nobody listens there. */
+static void complain(const struct ct_endpoint *asked, const char *where, const struct ct_err *err)
+{
+    static struct ct_job_entry entries[CT_JOBS_MAX];
+    char hint[CT_STAT_HINT_MAX] = "";
+    if (err->sys == ECONNREFUSED) {
+        ct_stat_jobs_hint(asked, entries, jobs_here(entries, NULL), hint);
+    }
+    (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err->text, hint);
 }
 
 static int show(const struct ct_stat_options *options)
@@ -43,7 +55,7 @@ static int show(const struct ct_stat_options *options)
         rc = ct_stat_verdict(status, &healthy);
     }
     if (rc != 0) {
-        (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err.text, hint(&err));
+        complain(&options->where, where, &err);
     }
     cJSON_Delete(status);
     if (rc != 0) {
@@ -92,8 +104,7 @@ static int watch(const struct ct_stat_options *options)
     int rc = ct_stat_watch_run(&how, &result, &err);
     cJSON_Delete(pages.last);
     if (rc != 0) {
-        (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", pages.where, err.text,
-                      result.seen ? "" : hint(&err));
+        complain(&options->where, pages.where, &err);
         return EXIT_UNREACHABLE;
     }
     if (result.ended && !result.is_known && !screen) {
@@ -148,10 +159,8 @@ static int list(const struct ct_stat_options *options, const struct ct_job_entry
 static int find_job(struct ct_stat_options *options)
 {
     static struct ct_job_entry entries[CT_JOBS_MAX];
-    char folder[CT_JOB_FOLDER_MAX];
     struct ct_err err = {0};
-    ct_job_registry_folder(getenv("XDG_RUNTIME_DIR"), geteuid(), folder);
-    int count = ct_job_registry_list(folder, entries, &err);
+    int count = jobs_here(entries, &err);
     if (count < 0) {
         (void)fprintf(stderr, "ctrun-stat: %s\n", err.text);
         return -1;

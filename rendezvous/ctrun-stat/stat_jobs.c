@@ -11,6 +11,7 @@
 #include "rendezvous/wire/json.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void put(struct ct_buf *out, const char *name, const char *address, const char *state,
                 const char *workers)
@@ -40,4 +41,28 @@ int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, struct ct_buf 
             jobs[i].status == NULL ? "no answer" : ct_json_text(job, "state", "?"), workers);
     }
     return ct_buf_status(out);
+}
+
+void ct_stat_jobs_hint(const struct ct_endpoint *where, const struct ct_job_entry *entries,
+                       int count, char out[CT_STAT_HINT_MAX])
+{
+    static const char port[] = "; ctrun chooses a free port, unless --master-port names one";
+    char asked[CT_ADDR_JOIN_MAX];
+    struct sockaddr_storage addr;
+    socklen_t len;
+    ct_addr_join(where->host, where->port, asked, sizeof(asked));
+    bool here = ct_addr_literal(where->host, where->port, &addr, &len) &&
+                ct_addr_is_loopback((const struct sockaddr *)&addr);
+    if (count == 1 && strcmp(entries[0].address, asked) != 0) {
+        (void)snprintf(out, CT_STAT_HINT_MAX, "; your job on this machine has its store at %s",
+                       entries[0].address);
+    } else if (count > 1) {
+        (void)snprintf(out, CT_STAT_HINT_MAX,
+                       "; ctrun-stat without an address lists your %d jobs on this machine", count);
+    } else {
+        (void)snprintf(out, CT_STAT_HINT_MAX, "%s%s", port,
+                       here ? ""
+                            : "; a job that has lost the machine of its store has another one, at "
+                              "the address that its ctruns have printed");
+    }
 }

@@ -9,19 +9,21 @@
 #include "common/option_parser.h"
 #include "rendezvous/ctrdzvd/daemon_options.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define DEFAULT_TIMEOUT_S 5
 #define MAX_TIMEOUT_S 3600
 
 const char ct_stat_help[] =
     "usage: ctrun-stat [--json | --health | --stacks] [--watch] [--timeout SECONDS]\n"
-    "                  [HOST[:PORT] | PORT]\n"
+    "                  [HOST[:PORT] | PORT | http://HOST:PORT/]\n"
     "\n"
-    "Shows the status of a job and its store. Without HOST it asks the store at MASTER_ADDR\n"
-    "and MASTER_PORT. If these are not set, it looks for this user's jobs on this machine: it\n"
-    "asks the store of the only one, or prints a list of several. If there is none, it asks\n"
-    "127.0.0.1:29500.\n"
+    "Shows the status of a job and its store. The address of a live page will do.\n"
+    "Without HOST it asks the store at MASTER_ADDR and MASTER_PORT. If these are not set,\n"
+    "it looks for this user's jobs on this machine: it asks the store of the only one, or\n"
+    "prints a list of several. If there is none, it asks 127.0.0.1:29500.\n"
     "\n"
     "  --json             print the status as JSON, see ctstatus(5)\n"
     "  --health           print only healthy, or degraded and why, in one line\n"
@@ -40,11 +42,39 @@ static bool is_set(const char *variable)
     return variable != NULL && variable[0] != '\0';
 }
 
+/* Gives HOST:PORT of the address of a live page, http://HOST:PORT/#key=KEY, and any other text as
+ * it is. The key is not needed: it stands for the token, which the status does not ask for. */
+static int cut_address(const char *argument, char out[CT_ADDR_JOIN_MAX], struct ct_err *err)
+{
+    static const char http[] = "http://", https[] = "https://";
+    const char *from = argument;
+    if (strncasecmp(argument, https, sizeof(https) - 1) == 0) {
+        return ct_err_set(err, CT_EINVAL, "the store speaks no HTTPS: write http://%.*s",
+                          CT_HOST_MAX, argument + sizeof(https) - 1);
+    }
+    if (strncasecmp(argument, http, sizeof(http) - 1) == 0) {
+        from = argument + sizeof(http) - 1;
+    }
+    size_t len = strcspn(from, "/?#");
+    if (len >= CT_ADDR_JOIN_MAX) {
+        return ct_err_set(err, CT_ELIMIT, "the address has more than %zu characters",
+                          CT_ADDR_JOIN_MAX - 1);
+    }
+    memcpy(out, from, len);
+    out[len] = '\0';
+    return 0;
+}
+
 static int find_endpoint(const char *argument, const char *master_addr, const char *master_port,
                          struct ct_endpoint *out, struct ct_err *err)
 {
-    const char *text = argument;
+    char address[CT_ADDR_JOIN_MAX];
+    const char *text = argument != NULL ? address : NULL;
     int own_port = 0;
+    int bad = argument != NULL ? cut_address(argument, address, err) : 0;
+    if (bad != 0) {
+        return bad;
+    }
     if (text != NULL && text[0] != '\0' && text[strspn(text, "0123456789")] == '\0') {
         /* A number alone is a port, because no host has a number for its name. */
         if (ct_parse_int(text, 1, UINT16_MAX, &own_port) != 0) {

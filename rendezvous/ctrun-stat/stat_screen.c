@@ -465,6 +465,10 @@ int ct_stat_screen_end(const struct cJSON *status, const struct cJSON *verdict, 
         put(&screen, "job %.36s has ended; last seen %.8s%s%.0f", ct_json_text(job, "run_id", "?"),
             state, step >= 0 ? " at step " : ", generation ",
             step >= 0 ? step : ct_json_number(job, "generation", 0));
+        if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(job, "nodes")) > 1) {
+            put(&screen, "unless it goes on without the machine of its store: then its other "
+                         "ctruns have printed where the store is now");
+        }
         if (cJSON_GetArraySize(failures) > 0) {
             put_failures(&screen, job);
         }

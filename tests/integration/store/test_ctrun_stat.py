@@ -47,6 +47,18 @@ class Stores(Ctstat):
             r"store: 0 keys, 0 B, 0 connections, 0 waiters, 0 requests\n\Z",
         )
 
+    def test_the_address_of_the_live_page_will_do(self):
+        token = self.tmp / "token"
+        token.write_text("x" * 32 + "\n")
+        token.chmod(0o600)
+        job = self.start_ctrun("--print-url", "--token-file", token, "--no-python", "sleep", "1000")
+        url = job.wait_for("live page: ").split()[-1]
+        self.assertIn("/#key=", url)
+        self.assertEqual(self.ctrun_stat("--health", url).out, "healthy\n")
+        refused = self.ctrun_stat(url.replace("http", "https"))
+        self.assertEqual((refused.code, refused.err.count("\n")), (3, 1))
+        self.assertIn("write " + url, refused.err)
+
     def test_address_from_the_environment(self):
         _, port = self.start_ctrdzvd()
         env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
@@ -140,9 +152,14 @@ class Strangers(Ctstat):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             where = "127.0.0.1:%d" % s.getsockname()[1]
-            result = self.ctrun_stat(where)
+            env = {"XDG_RUNTIME_DIR": self.tmp}  # where no other job of this user is
+            result = self.ctrun_stat(where, env=env)
             self.assert_unreachable(result, where)
             self.assertIn("ctrun chooses a free port, unless --master-port names one", result.err)
+            job = self.start_ctrun("--no-python", "sh", "-c", "echo port $MASTER_PORT; sleep 1000", env=env)
+            port = job.wait_for("port").split()[-1]
+            result = self.ctrun_stat(where, env=env)
+            self.assert_unreachable(result, f"your job on this machine has its store at 127.0.0.1:{port}\n")
 
     def test_answers_of_others_are_refused(self):
         head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n"

@@ -43,6 +43,14 @@ static void test_the_address_comes_from_argument_environment_or_default(void **s
         {"29631", "node7", "4000", "node7", 29631},
         {"a:1", "node7", "x", "a", 1},
         {"[::1]:2", NULL, NULL, "::1", 2},
+        /* The address of a live page, as ctrun prints it and as a browser shows it. */
+        {"http://node7:4001/", NULL, NULL, "node7", 4001},
+        {"http://node7:4001", NULL, NULL, "node7", 4001},
+        {"HTTP://10.0.0.1:4001/#key=Zm9v/YmFy", NULL, NULL, "10.0.0.1", 4001},
+        {"http://[fe80::1]:4001/page/data?x=1", "node7", "4000", "fe80::1", 4001},
+        {"node7:4001/", NULL, NULL, "node7", 4001},
+        {"http://node7/", NULL, NULL, "node7", 29500},
+        {"http://4001", "node7", NULL, "node7", 4001},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct ct_stat_options o;
@@ -92,10 +100,20 @@ static void test_a_wrong_command_line_is_refused_with_its_reason(void **state)
         {{"99999"}, NULL, NULL, "port '99999'"}, /* not the host 0.1.134.159 */
         {{"0"}, NULL, NULL, "port '0'"},
         {{""}, NULL, NULL, ""},
+        {{"https://node7:4001/#key=x"}, NULL, NULL, "no HTTPS: write http://node7:4001/#key=x"},
+        {{"http://"}, NULL, NULL, "has no host"},
+        {{"http:///"}, NULL, NULL, "has no host"},
+        {{"ftp://node7:1/"}, NULL, NULL, "port ''"},
         {{NULL}, "a b", NULL, "MASTER_ADDR"},
         {{NULL}, NULL, "0", "MASTER_PORT '0'"},
         {{NULL}, NULL, "65536", "MASTER_PORT '65536'"},
     };
+    char long_name[600];
+    memset(long_name, 'a', sizeof(long_name) - 1);
+    long_name[sizeof(long_name) - 1] = '\0';
+    struct ct_stat_options unused;
+    assert_int_equal(parse((const char *const[]){long_name, NULL}, NULL, NULL, &unused, NULL),
+                     CT_ELIMIT);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct ct_stat_options o;
         struct ct_err err = {0};

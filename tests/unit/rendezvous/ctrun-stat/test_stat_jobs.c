@@ -7,6 +7,8 @@
 #include "rendezvous/ctrun-stat/stat_jobs.h"
 #include "rendezvous/wire/json.h"
 
+#include <stdio.h>
+
 static void jobs_are_listed_with_their_state(void **state)
 {
     const struct ct_job_entry entries[] = {
@@ -32,10 +34,39 @@ static void jobs_are_listed_with_their_state(void **state)
     ct_buf_fini(&out);
 }
 
+static void check_hint(const char *host, const struct ct_job_entry *entries, int count,
+                       const char *text)
+{
+    struct ct_endpoint where = {.port = 29500};
+    char hint[CT_STAT_HINT_MAX];
+    (void)snprintf(where.host, sizeof(where.host), "%s", host);
+    ct_stat_jobs_hint(&where, entries, count, hint);
+    if (strstr(hint, text) == NULL) {
+        fail_msg("'%s' is not in '%s'", text, hint);
+    }
+    assert_int_equal(strstr(hint, "has lost the machine") != NULL, strstr(text, "lost") != NULL);
+}
+
+static void a_refused_connection_gets_the_advice_that_can_help(void **state)
+{
+    const struct ct_job_entry entries[] = {{1, "10.0.0.3:41611", "j"}, {2, "127.0.0.1:1", "k"}};
+    const struct ct_job_entry same = {3, "10.0.0.1:29500", "j"};
+    (void)state;
+    check_hint("127.0.0.1", NULL, 0, "; ctrun chooses a free port, unless --master-port names one");
+    check_hint("localhost", NULL, CT_EPERM, "unless --master-port");
+    /* As after a failover: the first host of the job is asked. */
+    check_hint("10.0.0.1", NULL, 0, "has lost the machine of its store");
+    check_hint("10.0.0.1", entries, 1,
+               "; your job on this machine has its store at 10.0.0.3:41611");
+    check_hint("10.0.0.1", entries, 2, "lists your 2 jobs");
+    check_hint("10.0.0.1", &same, 1, "has lost the machine of its store");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_listed_with_their_state),
+        cmocka_unit_test(a_refused_connection_gets_the_advice_that_can_help),
     };
     return cmocka_run_group_tests_name("stat_jobs", tests, NULL, NULL);
 }

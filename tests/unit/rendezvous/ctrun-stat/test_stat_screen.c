@@ -221,6 +221,16 @@ static void the_last_words_say_how_the_job_stood(void **state)
     assert_string_equal(ct_buf_cstr(&out), "job j1 has ended; last seen running at step 10\n"
                                            "FAILED generation 0: rank 5 on gpu-0: exit ?[2Jcode 3\n"
                                            "problem: rank 5 failed\n");
+    /* Another machine may host the store of a job of several. */
+    cJSON *nodes = cJSON_AddArrayToObject(cJSON_GetObjectItemCaseSensitive(status, "job"), "nodes");
+    for (int i = 0; i < 2; i++) {
+        assert_null(strstr(ct_buf_cstr(&out), "where the store is now"));
+        cJSON_AddItemToArray(nodes, cJSON_CreateObject());
+        ct_buf_reset(&out);
+        assert_int_equal(ct_stat_screen_end(status, NULL, WHERE, &out), 0);
+    }
+    assert_non_null(strstr(ct_buf_cstr(&out), "at step 10\nunless it goes on without"));
+    assert_non_null(strstr(ct_buf_cstr(&out), "where the store is now\nFAILED"));
     ct_buf_reset(&out);
     assert_int_equal(ct_stat_screen_end(empty, NULL, WHERE, &out), 0);
     assert_string_equal(ct_buf_cstr(&out), WHERE ": the store has ended\n");

@@ -4,7 +4,8 @@
  * know are replaced in braces only, so that a shell's own $rank stays.
  *
  * A name that is not known stays as it is, because `sh -c 'echo ${HOME}'` means the shell's. But
- * ${world-size} is refused: the program would get this text as a number, in each worker.
+ * ${world-size} and ${Rank} are refused: the program would get this text as a number, in each
+ * worker.
  */
 #include "launcher/worker/arguments.h"
 
@@ -14,6 +15,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 /* In the order in which fill() has the values. */
 enum { RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, NNODES, MASTER_PORT, NUMBERS };
@@ -52,11 +54,38 @@ static const char *meant_by(const char *name, size_t len)
     return nearest.distance <= NEAR ? nearest.name : NULL;
 }
 
-/* A name of ours has small letters; one with large ones is a variable of a shell. Our names with
- * dashes are mistakes, too. */
+/* A name of ours has small letters; one with large ones only is a variable of a shell. Our names
+ * with dashes are mistakes, too. */
 static size_t small_name(const char *p)
 {
     return strspn(p, "abcdefghijklmnopqrstuvwxyz_-");
+}
+
+/* Leaves out blanks at both ends. */
+static void trim(const char **text, size_t *len)
+{
+    while (*len > 0 && **text == ' ') {
+        (*text)++;
+        (*len)--;
+    }
+    while (*len > 0 && (*text)[*len - 1] == ' ') {
+        (*len)--;
+    }
+}
+
+/* Returns the name that was meant by ${Rank} or ${ rank }. ${RANK} is a shell's: workers have it.
+ */
+static const char *spelt_otherwise(const char *name, size_t len)
+{
+    trim(&name, &len);
+    for (int i = 0; i <= NUMBERS; i++) {
+        const char *known = i < NUMBERS ? number_names[i] : MASTER_ADDR_NAME;
+        bool same = strlen(known) == len && strncasecmp(known, name, len) == 0;
+        if (same && strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") < len) {
+            return known;
+        }
+    }
+    return NULL;
 }
 
 static bool is_port_name(const char *name, size_t len)
@@ -78,19 +107,25 @@ static bool looks_like_port(const char *word, size_t len)
     return word[0] == 'p' && (exchanged || ((len == 3 || len == 5) && near.distance == 1));
 }
 
-/* Notices ${ports:NAME}. */
+/* Notices ${ports:NAME}, ${PORT:NAME} and ${port: NAME}. */
 static int check_port_word(const char *argument, const char *name, size_t len, struct ct_err *err)
 {
     const char *colon = memchr(name, ':', len);
     size_t word = colon != NULL ? (size_t)(colon - name) : 0;
-    if (word == 0 || small_name(name) < word || !looks_like_port(name, word) ||
-        !is_port_name(colon + 1, len - word - 1)) {
+    bool same = word == sizeof("port") - 1 && strncasecmp(name, "port", word) == 0;
+    if (!same && (word == 0 || small_name(name) < word || !looks_like_port(name, word))) {
+        return 0;
+    }
+    const char *meant = colon + 1;
+    size_t meant_len = len - word - 1;
+    trim(&meant, &meant_len);
+    if (!is_port_name(meant, meant_len)) {
         return 0;
     }
     return ct_err_set(err, CT_EINVAL,
                       "argument '%.*s': did you mean ${port:%.*s}? For this very text write two "
                       "dollar signs",
-                      SHOWN_MAX, argument, (int)(len - word - 1), colon + 1);
+                      SHOWN_MAX, argument, (int)meant_len, meant);
 }
 
 /* Notices an argument that is $port:NAME, or --option=$port:NAME, without braces. Within a longer
@@ -109,6 +144,17 @@ static int check_bare_port(const char *argument, const char *dollar, struct ct_e
                       SHOWN_MAX, argument, SHOWN_MAX, name);
 }
 
+/* Is what follows "port:" meant as a name? ${port:-8080} and ${port:1:2} are a shell's, and so is
+ * ${port:1}, but not ${port:1x}. */
+static bool is_meant_as_name(const char *text, size_t len)
+{
+    size_t digits = strspn(text, "0123456789");
+    if (digits > 0) {
+        return digits < len && is_port_name(text + digits, len - digits);
+    }
+    return strchr("-+=?: ", text[0]) == NULL;
+}
+
 static int check_reference(const char *argument, const char *name, struct ct_job_ports *ports,
                            struct ct_err *err)
 {
@@ -117,9 +163,7 @@ static int check_reference(const char *argument, const char *name, struct ct_job
     if (name[len] == '\0') {
         return 0;
     }
-    /* ${port:-8080} and ${port:1:2} are a shell's. */
-    if (strncmp(name, PORT_PREFIX, prefix) == 0 &&
-        strchr("-+=?: 0123456789", name[prefix]) == NULL) {
+    if (strncmp(name, PORT_PREFIX, prefix) == 0 && is_meant_as_name(name + prefix, len - prefix)) {
         int rc = ct_job_ports_add(ports, name + prefix, len - prefix, err);
         return rc == 0 ? 0 : ct_err_wrap(err, "argument '%.*s'", SHOWN_MAX, argument);
     }
@@ -127,7 +171,7 @@ static int check_reference(const char *argument, const char *name, struct ct_job
     if (rc != 0) {
         return rc;
     }
-    const char *meant = small_name(name) == len ? meant_by(name, len) : NULL;
+    const char *meant = small_name(name) == len ? meant_by(name, len) : spelt_otherwise(name, len);
     if (meant != NULL) {
         return ct_err_set(err, CT_EINVAL,
                           "argument '%.*s': ${%.*s} is no value of a worker; did you mean ${%s}? "

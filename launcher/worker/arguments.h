@@ -13,7 +13,8 @@
 
 /* Adds the ports that argv[1] and later ask for to *ports. Refuses what can only be a mistake:
  * CT_EINVAL or CT_ELIMIT for ${port:...} with a wrong name or too many names, CT_EINVAL for ${name}
- * that is one or two letters from a name below. The text names the argument. */
+ * that is one or two letters from a name below, or has other capital letters or blanks. The text
+ * names the argument. */
 CT_MUST_CHECK int ct_arguments_check(char *const *argv, struct ct_job_ports *ports,
                                      struct ct_err *err);
 

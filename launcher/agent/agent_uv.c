@@ -11,6 +11,7 @@
  * close_all() closes it. No callback used here is called inside the call that asked for it.
  */
 #include "launcher/agent/agent_run_uv.h"
+#include "launcher/setup/misspelt_env.h"
 #include "launcher/setup/no_effect.h"
 
 #include "common/alloc.h"
@@ -352,6 +353,11 @@ static void log_no_effect(const struct ct_agent_run *run)
     int count = ct_no_effect(run->job->options, run->job->resolved, lines);
     for (int i = 0; i < count; i++) {
         ct_log(&run->log, CT_LOG_WARNING, "%s", lines[i]);
+    }
+    char names[CT_MISSPELT_ENV_LINES][CT_MISSPELT_ENV_MAX];
+    count = ct_misspelt_env(run->job->env, names);
+    for (int i = 0; i < count; i++) {
+        ct_log(&run->log, CT_LOG_WARNING, "%s", names[i]);
     }
 }
 

@@ -8,6 +8,7 @@
 #include "common/exit_code.h"
 #include "common/text.h"
 #include "launcher/binding/binder.h"
+#include "launcher/setup/misspelt_env.h"
 #include "launcher/setup/no_effect.h"
 #include "launcher/setup/prepare.h"
 #include "launcher/setup/store_address.h"
@@ -337,12 +338,17 @@ static void print_store_problem(struct table *table)
     }
 }
 
-static void print_no_effect(struct table *table)
+static void print_no_effect(struct table *table, char *const *env)
 {
+    char names[CT_MISSPELT_ENV_LINES][CT_MISSPELT_ENV_MAX];
     char lines[CT_NO_EFFECT_LINES][CT_NO_EFFECT_MAX];
     int count = ct_no_effect(table->config->options, table->config->resolved, lines);
     for (int i = 0; i < count; i++) {
         row(table, "warning", NULL, "%s", lines[i]);
+    }
+    count = ct_misspelt_env(env, names);
+    for (int i = 0; i < count; i++) {
+        row(table, "warning", NULL, "%s", names[i]);
     }
 }
 
@@ -364,7 +370,7 @@ int ct_config_print(const struct ct_config *config, char *const *env, int *exit_
         row(&table, "warning", NULL, "%s", config->resolved->warning);
     }
     print_store_problem(&table);
-    print_no_effect(&table);
+    print_no_effect(&table, env);
     *exit_code = table.exit_code;
     return table.rc;
 }

@@ -116,6 +116,14 @@ class Environment(testlib.Case):
             "ctrun: argument '--size=${word_size}': ${word_size} is no value of a worker; did you mean "
             "${world_size}? For this very text write two dollar signs\n")
 
+    def test_a_misspelt_variable_of_an_option_is_named_once(self):
+        env = {"PET_MAX_RESTART": "3", "LOGLEVEL": "WARNING"}
+        result = self.ctrun("-n", "2", "--no-python", "true", env=env)
+        self.assertEqual(result.code, 0, result)
+        said = "the variable PET_MAX_RESTART has no effect; did you mean PET_MAX_RESTARTS?"
+        self.assertEqual(result.err.count(said), 1, result)
+        self.assertIn(said, self.ctrun("--print-config", "true", env=env).out)
+
     # Rank 0 listens in each generation, as a program does that sets no option for it.
     LISTEN = """
 import os, socket, sys

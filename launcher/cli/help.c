@@ -4,6 +4,7 @@
  */
 #include "launcher/cli/help.h"
 
+#include "common/suggest.h"
 #include "launcher/cli/option_table.h"
 
 #include <stdio.h>
@@ -53,9 +54,33 @@ static size_t find_topic(const char *word)
     return i;
 }
 
-/* Finds an option by its long name; NULL when there is none. */
+/* Words that people look for, and what has them. */
+static const struct {
+    const char *word, *name;
+} also[] = {
+    {"failover", "rdzv-conf"}, {"elastic", "nodes"},   {"spare", "spares"},
+    {"ssh", "hosts"},          {"retry", "restart"},   {"retries", "restart"},
+    {"signal", "restart"},     {"stop", "restart"},    {"log", "output"},
+    {"logs", "output"},        {"files", "output"},    {"page", "print-url"},
+    {"stacks", "hang-stacks"}, {"slow", "hang"},       {"numa", "binding"},
+    {"cpu", "binding"},        {"cpus", "binding"},    {"cuda", "gpu"},
+    {"port", "arguments"},     {"ports", "arguments"}, {"rank", "arguments"},
+    {"store", "nodes"},        {"workers", "job"},     {"program", "job"},
+};
+
+/* Finds an option by its long name, with or without the dashes, or as a letter with its dash; NULL
+ * when there is none. */
 static const struct ct_option_spec *find_option(const char *word)
 {
+    if (word[0] == '-' && word[1] != '-') {
+        for (size_t i = 0; word[1] != '\0' && word[2] == '\0' && i < ct_option_count; i++) {
+            if (ct_option_table[i].letter == word[1]) {
+                return &ct_option_table[i];
+            }
+        }
+        return NULL;
+    }
+    word += word[0] == '-' ? 2 : 0;
     for (size_t i = 0; i < ct_option_count; i++) {
         const char *name = ct_option_table[i].name, *p = word;
         while (*name != '\0' && (*p == *name || (*p == '_' && *name == '-'))) {
@@ -72,6 +97,47 @@ static const struct ct_option_spec *find_option(const char *word)
 bool ct_help_knows(const char *word)
 {
     return strcmp(word, "all") == 0 || find_topic(word) < TOPICS || find_option(word) != NULL;
+}
+
+/* Returns the first topic, else the first option, that begins with the word. */
+static const char *begins_with(const char *word)
+{
+    size_t len = strlen(word);
+    for (size_t i = 0; len > 0 && i < TOPICS; i++) {
+        if (strncmp(topics[i].name, word, len) == 0) {
+            return topics[i].name;
+        }
+    }
+    for (size_t i = 0; len > 0 && i < ct_option_count; i++) {
+        const struct ct_option_spec *spec = &ct_option_table[i];
+        if (ct_option_is_shown(spec) && strncmp(spec->name, word, len) == 0) {
+            return spec->name;
+        }
+    }
+    return NULL;
+}
+
+const char *ct_help_nearest(const char *word)
+{
+    for (size_t i = 0; i < sizeof(also) / sizeof(also[0]); i++) {
+        if (strcmp(also[i].word, word) == 0) {
+            return also[i].name;
+        }
+    }
+    const char *begun = begins_with(word);
+    if (begun != NULL) {
+        return begun;
+    }
+    struct ct_suggestion near = ct_suggestion_for(word, strlen(word));
+    for (size_t i = 0; i < TOPICS; i++) {
+        ct_suggestion_offer(&near, topics[i].name);
+    }
+    for (size_t i = 0; i < ct_option_count; i++) {
+        if (ct_option_is_shown(&ct_option_table[i])) {
+            ct_suggestion_offer(&near, ct_option_table[i].name);
+        }
+    }
+    return near.name;
 }
 
 void ct_help_topics(struct ct_buf *out)

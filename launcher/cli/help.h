@@ -11,8 +11,12 @@
 
 #include <stdbool.h>
 
-/* Is `word` a topic, "all", or the long name of an option (dashes or underscores)? */
+/* Is `word` a topic, "all", or an option: its long name (dashes or underscores), "--name" or "-x"?
+ */
 bool ct_help_knows(const char *word);
+
+/* The topic or option that may be meant by a word of which there is no help; NULL = none. */
+const char *ct_help_nearest(const char *word);
 
 /* The help on `word`, of which ct_help_knows(); NULL = the usual options. CT_ENOMEM. */
 CT_MUST_CHECK int ct_help_print(const char *word, struct ct_buf *out);

@@ -151,8 +151,23 @@ static int refuse(const struct ct_option_parser *at, enum ct_option_result resul
                             at->word, at->nearest);
 }
 
+/* In "ctrun --help --warm" the topic is an option, which is no value otherwise. */
+static const char *help_topic(const struct ct_option_parser *at)
+{
+    const char *next = at->argv[at->next];
+    bool is_last = next != NULL && at->argv[at->next + 1] == NULL;
+    return at->value == NULL && is_last && next[0] == '-' && ct_help_knows(next) ? next : at->value;
+}
+
 static int take_help(const char *topic, struct ct_options *options, struct ct_err *err)
 {
+    const char *nearest = topic != NULL && !ct_help_knows(topic) ? ct_help_nearest(topic) : NULL;
+    if (nearest != NULL) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--help: '%.64s' is neither a topic nor an option; did you mean ctrun "
+                          "--help %s?",
+                          topic, nearest);
+    }
     if (topic != NULL && !ct_help_knows(topic)) {
         return ct_err_set(
             err, CT_EINVAL,
@@ -177,7 +192,7 @@ static int take_option(const struct ct_option_parser *at, enum ct_option_result 
     if (result != CT_OPTION_FOUND && spec->id != CT_OPT_REFUSED) {
         return refuse(at, result, origin, err);
     }
-    return spec->id == CT_OPT_HELP ? take_help(at->value, options, err)
+    return spec->id == CT_OPT_HELP ? take_help(help_topic(at), options, err)
                                    : ct_option_apply(spec, origin, at->value, options, err);
 }
 

@@ -5,6 +5,7 @@
 #include "launcher/cli/option_table.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static const char *const topics[] = {NULL,     "job",      "restart",   "hang",
                                      "output", "nodes",    "hosts",     "binding",
@@ -111,6 +112,57 @@ static void one_option_by_its_name(void **state)
     ct_buf_fini(&text);
 }
 
+static void an_option_may_be_typed_as_on_the_command_line(void **state)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    assert_true(ct_help_knows("--warm") && ct_help_knows("--log_dir") && ct_help_knows("-n"));
+    assert_false(ct_help_knows("--gpu") || ct_help_knows("-warm") || ct_help_knows("-nn") ||
+                 ct_help_knows("-") || ct_help_knows("--") || ct_help_knows("-~"));
+    assert_int_equal(ct_help_print("--warm", &text), 0);
+    assert_memory_equal(ct_buf_cstr(&text), "  --warm[=N]\n", 13);
+    ct_buf_reset(&text);
+    assert_int_equal(ct_help_print("-n", &text), 0);
+    assert_memory_equal(ct_buf_cstr(&text), "  -n, --nproc-per-node", 22);
+    ct_buf_fini(&text);
+}
+
+static void a_word_without_help_leads_to_the_nearest(void **state)
+{
+    static const char *const rows[][2] = {
+        {"restarts", "restart"},   {"health", "health-check"},
+        {"failover", "rdzv-conf"}, {"arm", "warm"},
+        {"ouput", "output"},       {"max-restart", "max-restarts"},
+        {"token", "token-file"},   {"gpus", "gpu"},
+        {"logs", "output"},        {"max_restart", "max-restarts"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *nearest = ct_help_nearest(rows[i][0]);
+        if (nearest == NULL || strcmp(nearest, rows[i][1]) != 0) {
+            fail_msg("%s: %s", rows[i][0], nearest != NULL ? nearest : "none");
+        }
+        assert_true(ct_help_knows(nearest));
+    }
+    assert_null(ct_help_nearest("yoghurt"));
+    assert_null(ct_help_nearest(""));
+}
+
+/* Whoever adds a word to the list must not lead people to help that there is not. */
+static void each_word_leads_to_help(void **state)
+{
+    static const char *const words[] = {
+        "failover", "elastic", "spare", "ssh",   "retry",  "retries", "signal",  "stop",
+        "log",      "logs",    "files", "page",  "stacks", "slow",    "numa",    "cpu",
+        "cpus",     "cuda",    "port",  "ports", "rank",   "store",   "workers", "program",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        assert_non_null(ct_help_nearest(words[i]));
+        assert_true(ct_help_knows(ct_help_nearest(words[i])));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -118,6 +170,9 @@ int main(void)
         cmocka_unit_test(every_option_stands_in_one_topic_and_in_all),
         cmocka_unit_test(the_overview_names_all_topics_and_the_usual_options),
         cmocka_unit_test(one_option_by_its_name),
+        cmocka_unit_test(an_option_may_be_typed_as_on_the_command_line),
+        cmocka_unit_test(a_word_without_help_leads_to_the_nearest),
+        cmocka_unit_test(each_word_leads_to_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,21 +6,28 @@
 #include "launcher/setup/config.h"
 
 #include "common/exit_code.h"
+#include "common/ranges.h"
 #include "common/text.h"
 #include "launcher/binding/binder.h"
+#include "launcher/cli/option_table.h"
 #include "launcher/setup/misspelt_env.h"
 #include "launcher/setup/no_effect.h"
 #include "launcher/setup/prepare.h"
 #include "launcher/setup/store_address.h"
 #include "launcher/util/environ.h"
 #include "launcher/worker/worker_env.h"
+#include "rendezvous/admission/token.h"
 
+#include <ctype.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+/* Longer than every option's name with its dashes. */
+#define SOURCE_MAX 64
 /* So many hosts are named; of the rest only the number is printed. */
 #define HOSTS_SHOWN 16
 /* As many as the largest machines have GPUs. */
@@ -246,6 +253,103 @@ static void print_rest(struct table *table)
     }
 }
 
+/* ---- failures ------------------------------------------------------------------------------- */
+
+/* "--max-restarts", "PET_MAX_RESTARTS" or "default". Returns `out`. */
+static const char *source(const struct table *table, enum ct_option_id id, char out[SOURCE_MAX])
+{
+    enum ct_given given = ct_option_given(table->config->options, id);
+    const char *name = "";
+    for (size_t i = 0; i < ct_option_count; i++) {
+        name = ct_option_table[i].id == id ? ct_option_table[i].name : name;
+    }
+    if (given == CT_GIVEN_NOT) {
+        (void)snprintf(out, SOURCE_MAX, "default");
+        return out;
+    }
+    (void)snprintf(out, SOURCE_MAX, "%s%s", given == CT_GIVEN_ENV ? "PET_" : "--", name);
+    for (char *p = out; given == CT_GIVEN_ENV && *p != '\0'; p++) {
+        *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    }
+    return out;
+}
+
+static bool has_code(const void *set, int code)
+{
+    return ct_code_set_has(set, code);
+}
+
+static void print_limits(struct table *table)
+{
+    const struct ct_options *options = table->config->options;
+    const struct ct_restart_limits *limits = &options->limits;
+    const struct ct_ranges codes = {has_code, &options->no_restart_on, 256, 0};
+    struct ct_buf list = CT_BUF_INIT;
+    char from[SOURCE_MAX], window[CT_RESTARTS_WINDOW_TEXT];
+    if (options->max_restarts > 0 && options->max_restarts < INT_MAX) {
+        row(table, "restarts", source(table, CT_OPT_MAX_RESTARTS, from), "at most %d",
+            options->max_restarts);
+    }
+    if (limits->window_restarts > 0) {
+        row(table, "restarts", source(table, CT_OPT_RESTART_BUDGET, from), "at most %s",
+            ct_restart_limits_window(limits, window));
+    }
+    if (limits->max_no_progress > 0) {
+        row(table, "no progress", source(table, CT_OPT_MAX_NO_PROGRESS, from),
+            "ends the job after %d in a row", limits->max_no_progress);
+    }
+    ct_ranges_add(&codes, ",", &list);
+    if (list.len > 0 && ct_buf_status(&list) == 0) {
+        row(table, "no restart", source(table, CT_OPT_NO_RESTART_ON, from), "after exit code %s",
+            ct_buf_cstr(&list));
+    }
+    table->rc = table->rc != 0 ? table->rc : ct_buf_status(&list);
+    ct_buf_fini(&list);
+    if (limits->ban_after > 0) {
+        row(table, "left out", source(table, CT_OPT_BAN_AFTER, from),
+            "a machine after %d failure%s", limits->ban_after, limits->ban_after == 1 ? "" : "s");
+    }
+}
+
+/* What watches over the job, and what makes it outlive a failure. */
+static void print_failures(struct table *table, char *const *env)
+{
+    const struct ct_options *options = table->config->options;
+    const struct ct_resolved *resolved = table->config->resolved;
+    const char *token = ct_environ_get(env, CT_TOKEN_ENV);
+    bool has_env = token != NULL && token[0] != '\0';
+    bool has_token = options->agent_stdin || options->token_file != NULL || has_env;
+    char from[SOURCE_MAX];
+    print_limits(table);
+    if (options->health_check != NULL) {
+        row(table, "health check", source(table, CT_OPT_HEALTH_CHECK, from), "%s",
+            options->health_check);
+    }
+    if (options->warm != 0) {
+        char count[32] = "one for each worker";
+        if (options->warm > 0) {
+            (void)snprintf(count, sizeof(count), "%d interpreter%s", options->warm,
+                           options->warm == 1 ? "" : "s");
+        }
+        row(table, "warm", source(table, CT_OPT_WARM, from), "%s", count);
+    }
+    if (options->token_file != NULL) {
+        row(table, "token", source(table, CT_OPT_TOKEN_FILE, from), "%s", options->token_file);
+    } else if (has_token || resolved->shared) {
+        row(table, "token",
+            options->agent_stdin ? "standard input"
+            : has_env            ? CT_TOKEN_ENV
+                                 : "default",
+            "%s", has_token ? "given" : "none");
+    }
+    if (resolved->shared) {
+        row(table, "failover", options->rdzv_conf.failover >= 0 ? "--rdzv-conf" : "default", "%s",
+            !resolved->failover ? "off"
+            : has_token         ? "on"
+                                : "off, because there is no token");
+    }
+}
+
 /* ---- devices -------------------------------------------------------------------------------- */
 
 /* Prints the devices of one worker: "sees GPU 2 only, CPUs 0-7". */
@@ -365,6 +469,7 @@ int ct_config_print(const struct ct_config *config, char *const *env, int *exit_
     print_interfaces(&table, env);
     print_devices(&table, env);
     print_rest(&table);
+    print_failures(&table, env);
     print_command(&table, env);
     if (config->resolved->warning[0] != '\0') {
         row(&table, "warning", NULL, "%s", config->resolved->warning);

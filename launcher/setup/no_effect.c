@@ -85,6 +85,32 @@ static void check_budget(struct lines *out, const struct ct_options *options)
     }
 }
 
+/* Options about restarts in a job that cannot have any, or whose machines cannot be replaced. */
+static void check_restarts(struct lines *out, const struct ct_options *options,
+                           const struct ct_resolved *resolved)
+{
+    const char *ban = NULL;
+    if (!resolved->shared) {
+        ban = "has no effect in a job of this machine alone";
+    } else if (resolved->min_nodes == resolved->max_nodes && options->spares == 0) {
+        ban = "can leave out no machine without --spares or --nnodes MIN:MAX";
+    }
+    if (has_flag(options, CT_OPT_BAN_AFTER) && options->limits.ban_after > 0 && ban != NULL) {
+        (void)snprintf(out->list[out->count++], CT_NO_EFFECT_MAX, "--ban-after %s", ban);
+    }
+    if (has_flag(options, CT_OPT_NO_RESTART_ON) && options->max_restarts == 0) {
+        (void)snprintf(out->list[out->count++], CT_NO_EFFECT_MAX,
+                       "--no-restart-on only sets the exit code to 119 here: there are no "
+                       "restarts without --max-restarts or --restart-budget");
+    }
+    if (has_flag(options, CT_OPT_MAX_NO_PROGRESS) && options->limits.max_no_progress > 0 &&
+        options->max_restarts == 0 && !resolved->shared) {
+        (void)snprintf(out->list[out->count++], CT_NO_EFFECT_MAX,
+                       "--max-no-progress has no effect without --max-restarts or "
+                       "--restart-budget");
+    }
+}
+
 int ct_no_effect(const struct ct_options *options, const struct ct_resolved *resolved,
                  char lines[CT_NO_EFFECT_LINES][CT_NO_EFFECT_MAX])
 {
@@ -102,6 +128,7 @@ int ct_no_effect(const struct ct_options *options, const struct ct_resolved *res
     }
     check_companions(&out, options);
     check_budget(&out, options);
+    check_restarts(&out, options, resolved);
     if (has_flag(options, CT_OPT_WARM) && options->warm != 0 && options->max_restarts == 0 &&
         !resolved->shared) {
         (void)snprintf(

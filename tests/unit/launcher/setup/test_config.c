@@ -54,8 +54,10 @@ static int print_node(const struct ct_options *options, const struct ct_gpu_fact
 static int print_agent_with(char *const *environment, const struct ct_interface_facts *facts,
                             struct ct_buf *out)
 {
-    const struct ct_options options = {
-        .command = command, .nproc = 8, .gpu_bind = CT_GPU_BIND_MASK};
+    const struct ct_options options = {.command = command,
+                                       .nproc = 8,
+                                       .gpu_bind = CT_GPU_BIND_MASK,
+                                       .rdzv_conf = CT_RDZV_CONF_INIT};
     int exit_code = -1;
     const struct ct_gpu_facts gpus = {.physical = 8, .hami = true};
     int rc = print_node(&options, &gpus, environment, facts, &exit_code, out);
@@ -96,6 +98,8 @@ static void everything_has_its_source(void **state)
         "run id       slurm-7.0                        SLURM_JOB_ID\n"
         "expected     n1 n2 (SLURM_STEP_NODELIST)\n"
         "ends         2025-11-24 16:00:00 UTC          SLURM_JOB_END_TIME\n"
+        "token        none                             default\n"
+        "failover     off                              default\n"
         "command      /bin/sh --steps 3\n"
         "warning      mind?the gap\n";
     struct ct_buf out = CT_BUF_INIT;
@@ -309,6 +313,80 @@ static void a_shim_says_which_rank_it_starts(void **state)
                  "hosted by    rank 0's ctrun\n");
 }
 
+/* What the options say about failures, in a job of two machines. */
+static void expect_failures(char *const *argv, char *const *environment, bool failover,
+                            const char *want)
+{
+    static const struct ct_scheduler none = {.name = "no scheduler", .reason = "nothing is set"};
+    static const struct ct_interface_facts no_facts;
+    struct ct_resolved resolved = {.mode = CT_MODE_AGENT,
+                                   .shared = true,
+                                   .min_nodes = 1,
+                                   .max_nodes = 2,
+                                   .workers = 1,
+                                   .failover = failover,
+                                   .store_address = {.host = "n1", .port = 1}};
+    const struct ct_machine machine = {.host = "n2"};
+    struct ct_options options;
+    const struct ct_config config = {&options, &none, &resolved, &machine, &no_facts};
+    struct ct_buf out = CT_BUF_INIT;
+    int exit_code = -1;
+    assert_int_equal(ct_options_parse(argv, environment, &options, NULL), 0);
+    assert_int_equal(ct_config_print(&config, environment, &exit_code, &out), 0);
+    const char *from = strstr(ct_buf_cstr(&out), "\nrun id ");
+    assert_non_null(from);
+    if (strstr(from, want) == NULL) {
+        fail_msg("%s instead of\n%s", from, want);
+    }
+    assert_null(strstr(ct_buf_cstr(&out), "secret"));
+    ct_buf_fini(&out);
+}
+
+static void what_follows_a_failure_has_its_source(void **state)
+{
+    char *const few[] = {(char *)"ctrun", (char *)"/bin/sh", NULL};
+    char *const many[] = {(char *)"ctrun",
+                          (char *)"--max-restarts=3",
+                          (char *)"--ban-after=2",
+                          (char *)"--no-restart-on=3,64-66,SIGSEGV",
+                          (char *)"--warm=2",
+                          (char *)"--token-file=/t",
+                          (char *)"--health-check",
+                          (char *)"nvidia-smi",
+                          (char *)"--rdzv-conf",
+                          (char *)"failover=1",
+                          (char *)"--max-no-progress=5",
+                          (char *)"/bin/sh",
+                          NULL};
+    char *const budget[] = {(char *)"ctrun", (char *)"--restart-budget=10/24h", (char *)"--warm",
+                            (char *)"/bin/sh", NULL};
+    char *const variables[] = {(char *)"PET_MAX_RESTARTS=1",
+                               (char *)"CTRUN_TOKEN=secret of the test", NULL};
+    (void)state;
+    expect_failures(few, env, true,
+                    "token        none                             default\n"
+                    "failover     off, because there is no token   default\n"
+                    "command");
+    expect_failures(few, variables, true,
+                    "restarts     at most 1                        PET_MAX_RESTARTS\n"
+                    "token        given                            CTRUN_TOKEN\n"
+                    "failover     on                               default\n"
+                    "command");
+    expect_failures(many, variables, false,
+                    "restarts     at most 3                        --max-restarts\n"
+                    "no progress  ends the job after 5 in a row    --max-no-progress\n"
+                    "no restart   after exit code 3,64-66,139      --no-restart-on\n"
+                    "left out     a machine after 2 failures       --ban-after\n"
+                    "health check nvidia-smi                       --health-check\n"
+                    "warm         2 interpreters                   --warm\n"
+                    "token        /t                               --token-file\n"
+                    "failover     off                              --rdzv-conf\n"
+                    "command");
+    expect_failures(budget, env, false,
+                    "restarts     at most 10/24h                   --restart-budget\n"
+                    "warm         one for each worker              --warm\n");
+}
+
 static void many_hosts_are_counted_and_made_harmless(void **state)
 {
     char *hosts[40];
@@ -359,6 +437,7 @@ int main(void)
         cmocka_unit_test(a_given_node_rank_0_is_told),
         cmocka_unit_test(an_elastic_job_says_how_many_nodes_there_may_be),
         cmocka_unit_test(a_shim_says_which_rank_it_starts),
+        cmocka_unit_test(what_follows_a_failure_has_its_source),
         cmocka_unit_test(many_hosts_are_counted_and_made_harmless),
         cmocka_unit_test(memory_may_run_out),
     };

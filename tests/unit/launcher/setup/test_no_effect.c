@@ -82,11 +82,40 @@ static void a_budget_that_bounds_nothing_is_named(void **state)
     assert_string_equal(say(&single, "--restart-budget=2/61s", "--warm"), "");
 }
 
+static void restarts_that_cannot_be_are_named(void **state)
+{
+    const struct ct_resolved fixed = {
+        .mode = CT_MODE_AGENT, .workers = 2, .shared = true, .min_nodes = 2, .max_nodes = 2};
+    const struct ct_resolved elastic = {
+        .mode = CT_MODE_AGENT, .workers = 2, .shared = true, .min_nodes = 1, .max_nodes = 2};
+    static const char code_only[] =
+        "--no-restart-on only sets the exit code to 119 here: there are no restarts without "
+        "--max-restarts or --restart-budget|";
+    (void)state;
+    assert_string_equal(say(&single, "--ban-after=2", "--max-restarts=3"),
+                        "--ban-after has no effect in a job of this machine alone|");
+    assert_string_equal(say(&fixed, "--ban-after=2", "--max-restarts=3"),
+                        "--ban-after can leave out no machine without --spares or --nnodes "
+                        "MIN:MAX|");
+    assert_string_equal(say(&fixed, "--ban-after=2", "--spares=1"), "");
+    assert_string_equal(say(&elastic, "--ban-after=2", "--max-restarts=3"), "");
+    assert_string_equal(say(&single, "--ban-after=0", "--max-restarts=0"), "");
+    assert_string_equal(say(&single, "--no-restart-on=3", "--max-restarts=0"), code_only);
+    assert_string_equal(say(&elastic, "--no-restart-on=3", "--warm=0"), code_only);
+    assert_string_equal(say(&single, "--no-restart-on=3", "--restart-budget=3/1h"), "");
+    assert_string_equal(say(&single, "--max-no-progress=3", "--max-restarts=0"),
+                        "--max-no-progress has no effect without --max-restarts or "
+                        "--restart-budget|");
+    assert_string_equal(say(&elastic, "--max-no-progress=3", "--max-restarts=0"), "");
+    assert_string_equal(say(&single, "--max-no-progress=3", "--max-restarts=1"), "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_that_do_not_exist_are_named),
         cmocka_unit_test(options_that_need_another_one_are_named),
+        cmocka_unit_test(restarts_that_cannot_be_are_named),
         cmocka_unit_test(a_budget_that_bounds_nothing_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

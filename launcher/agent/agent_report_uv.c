@@ -288,17 +288,19 @@ static bool is_full(const char *folder)
 }
 
 /* Returns NULL if there is no advice, or no memory. */
-static char *make_advice(const struct ct_worker_end *end, const char *memory, bool logged,
-                         const struct ct_failure *failure, struct ct_buf *text)
+static char *make_advice(const struct ct_agent_run *run, const char *memory, bool logged,
+                         struct ct_buf *text)
 {
+    const struct ct_failure *failure = &run->report.failure;
     const struct ct_cause_facts facts = {
-        .end = *end,
+        .end = run->agent.failure.end,
         .message = failure->message,
         .traceback = failure->traceback,
         .tail = failure->tail,
         .memory = memory,
         .shm_is_full = is_full("/dev/shm"),
         .logged = logged,
+        .own_python = run->job->command->python,
     };
     const char *advice = ct_cause_advice(&facts, text) == 0 ? ct_buf_cstr(text) : NULL;
     return advice != NULL ? ct_strdup(advice) : NULL;
@@ -346,11 +348,10 @@ void ct_agent_report_collect(struct ct_agent_run *run)
         shorten(run->report.error_file.traceback != NULL ? run->report.error_file.traceback
                                                          : run->workers.list[failed].hang.stack);
     ct_buf_reset(&plain);
-    failure->advice =
-        run->agent.failure.end.kind == CT_END_UNFIT && run->check.advice[0] != '\0'
-            ? ct_strdup(run->check.advice)
-            : make_advice(&run->agent.failure.end, run->workers.list[failed].report.memory,
-                          is_logged(run, failed), failure, &plain);
+    failure->advice = run->agent.failure.end.kind == CT_END_UNFIT && run->check.advice[0] != '\0'
+                          ? ct_strdup(run->check.advice)
+                          : make_advice(run, run->workers.list[failed].report.memory,
+                                        is_logged(run, failed), &plain);
     ct_buf_fini(&plain);
 }
 

@@ -118,6 +118,12 @@ int ct_option_restart_budget(const char *origin, const char *value, struct ct_re
         number[len] = '\0';
         window_ms = read_window_ms(slash + 1);
     }
+    if (slash == NULL && ct_parse_int(value, 1, CT_RESTARTS_WINDOW_MAX, &restarts) == 0) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: '%.64s' has no time: write %d/24h for so many restarts in any 24 "
+                          "hours, or --max-restarts %d for the whole job",
+                          origin, value, restarts, restarts);
+    }
     if (window_ms < 1000 || ct_parse_int(number, 1, CT_RESTARTS_WINDOW_MAX, &restarts) != 0) {
         return ct_err_set(err, CT_EINVAL,
                           "%s: '%.64s' is not N/TIME with 1 to %d restarts in 1s to 365d, such as "

@@ -125,6 +125,33 @@ static struct ct_option option_at(size_t index)
     };
 }
 
+/* What is used here instead of an option of mpirun or srun; NULL = the word is none that is known.
+ */
+static const char *advice_of_others(const char *word)
+{
+    static const struct {
+        const char *word, *advice;
+    } others[] = {
+        {"-N", "machines are --nnodes (srun -N), workers of each are --nproc-per-node (mpirun -N)"},
+        {"-x", "workers get ctrun's own variables: write NAME=VALUE ctrun ..., not -x NAME=VALUE"},
+        {"--export", "workers get ctrun's own variables: write NAME=VALUE ctrun ..."},
+        {"-w", "the machines are named by --hosts"},
+        {"--nodelist", "the machines are named by --hosts"},
+        {"--ntasks", "the workers of each machine are --nproc-per-node"},
+        {"--ntasks-per-node", "the workers of each machine are --nproc-per-node"},
+    };
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        size_t len = strlen(others[i].word);
+        bool letter = others[i].word[1] != '-'; /* its value may follow at once: -N2 */
+        if (strncmp(word, others[i].word, len) == 0 &&
+            (word[len] == '\0' || word[len] == '=' ||
+             (letter && isdigit((unsigned char)word[len])))) {
+            return others[i].advice;
+        }
+    }
+    return NULL;
+}
+
 static int refuse(const struct ct_option_parser *at, enum ct_option_result result,
                   const char *origin, struct ct_err *err)
 {
@@ -144,6 +171,10 @@ static int refuse(const struct ct_option_parser *at, enum ct_option_result resul
     case CT_OPTION_FOUND:
     case CT_OPTION_END:
         break;
+    }
+    const char *advice = advice_of_others(at->word);
+    if (advice != NULL) {
+        return ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s'; %s", at->word, advice);
     }
     return at->nearest == NULL
                ? ct_err_set(err, CT_EINVAL, "unrecognized option '%.64s' %s", at->word, SEE_HELP)
@@ -196,6 +227,26 @@ static int take_option(const struct ct_option_parser *at, enum ct_option_result 
                                    : ct_option_apply(spec, origin, at->value, options, err);
 }
 
+/* Notices "--warm 2 x.py", where 2 would be the program: this value only follows an equals sign. */
+static int check_lost_value(const struct ct_option_parser *at, const char *program,
+                            struct ct_err *err)
+{
+    const struct ct_option_spec *spec = &ct_option_table[at->index];
+    if (at->value != NULL || !spec->after_equals || program == NULL || program[0] == '\0') {
+        return 0;
+    }
+    bool is_value = spec->id == CT_OPT_WARM
+                        ? program[strspn(program, "0123456789")] == '\0'
+                        : strcmp(program, "first") == 0 || strcmp(program, "each") == 0;
+    if (!is_value) {
+        return 0;
+    }
+    return ct_err_set(err, CT_EINVAL,
+                      "--%s: its value follows an equals sign: --%s=%.64s (a program of this name "
+                      "is ./%.64s)",
+                      spec->name, spec->name, program, program);
+}
+
 static int parse_words(char *const *argv, struct ct_options *options, struct ct_err *err)
 {
     struct ct_option_parser at = {
@@ -207,6 +258,7 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
     enum ct_option_result result;
     while ((result = ct_option_next(&at)) != CT_OPTION_END) {
         int rc = take_option(&at, result, options, err);
+        rc = rc == 0 ? check_lost_value(&at, argv[at.next], err) : rc;
         if (rc != 0 || ct_options_only_print(options)) {
             return rc;
         }

@@ -18,6 +18,9 @@ struct cause {
     const char *words[2];
     /* "%s" stands for the name behind the words (name_length()). */
     const char *advice;
+    /* Takes its place where the command line names the interpreter, as in ctrun python x.py, so
+     * that PYTHON_EXEC does nothing. NULL = it is the same. */
+    const char *other_python;
 };
 
 /* The advice of several rows. */
@@ -102,10 +105,14 @@ static const struct cause causes[] = {
 
     {{"No module named 'torch'"},
      "this Python has no PyTorch: PYTHON_EXEC names another interpreter, such as that of a virtual "
-     "environment"},
+     "environment",
+     "this Python has no PyTorch: give the path of another interpreter, such as that of a virtual "
+     "environment, or leave it out (ctrun SCRIPT.py), so that PYTHON_EXEC names it"},
     {{"No module named "},
      "Python finds no module %s: install it where this interpreter looks, set PYTHONPATH, or name "
-     "another interpreter by PYTHON_EXEC"},
+     "another interpreter by PYTHON_EXEC",
+     "Python finds no module %s: install it where this interpreter looks, set PYTHONPATH, or give "
+     "the path of another interpreter"},
     {{"error while loading shared libraries: "},
      "the library %s is missing on this machine: install it, or name its folder in "
      "LD_LIBRARY_PATH"},
@@ -292,7 +299,8 @@ int ct_cause_advice(const struct ct_cause_facts *facts, struct ct_buf *out)
         for (size_t t = 0; t < sizeof(texts) / sizeof(texts[0]); t++) {
             const char *behind = match_text(&causes[i], texts[t]);
             if (behind != NULL) {
-                return add_advice(causes[i].advice, behind, out);
+                bool other = !facts->own_python && causes[i].other_python != NULL;
+                return add_advice(other ? causes[i].other_python : causes[i].advice, behind, out);
             }
         }
     }

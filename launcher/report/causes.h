@@ -20,6 +20,7 @@ struct ct_cause_facts {
     const char *memory;              /* a clause of ct_oom_find() */
     bool shm_is_full;                /* /dev/shm has no room left */
     bool logged;                     /* log files have what it wrote */
+    bool own_python;                 /* ctrun chose the interpreter, as for ctrun x.py */
 };
 
 /* Appends what the user can do, as one line without '\n'. When no known cause fits, the advice

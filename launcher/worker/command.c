@@ -108,6 +108,14 @@ static int search(const char *own_dir, const char *path_list, const char *name, 
     return own == 0 || own == CT_ENOMEM ? own : rc;
 }
 
+/* "python x.py" in quotes is one word, and no program has that name. */
+static const char *quotes_hint(const char *name)
+{
+    return strpbrk(name, " \t") != NULL
+               ? "; if that is a program with its arguments, leave out the quotes around them"
+               : "";
+}
+
 /* Why a file that was found cannot be executed. */
 static int refuse(const char *name, struct ct_err *err)
 {
@@ -151,7 +159,7 @@ static int resolve_program(const char *name, char *const *env, const char *own_d
             rc = *out != NULL ? 0 : CT_ENOMEM;
         }
         if (rc == CT_ENOENT) {
-            return ct_err_set(err, rc, "%s: no such file", name);
+            return ct_err_set(err, rc, "%s: no such file%s", name, quotes_hint(name));
         }
     } else {
         rc = search(own_dir, path_list != NULL ? path_list : DEFAULT_PATH, name, out);
@@ -159,7 +167,7 @@ static int resolve_program(const char *name, char *const *env, const char *own_d
             return ct_err_set(err, rc, "%s: not found in PATH%s%s", name,
                               own_dir != NULL ? ", nor among ctrun's own programs" : "",
                               access(name, F_OK) == 0 ? " (to run the one here, write ./ in front)"
-                                                      : "");
+                                                      : quotes_hint(name));
         }
     }
     if (rc == CT_EPERM) {
@@ -192,7 +200,7 @@ static int check_script(const char *script, struct ct_err *err)
     case 0:
         return 0;
     case CT_ENOENT:
-        return ct_err_set(err, CT_ENOENT, "%s: no such file", script);
+        return ct_err_set(err, CT_ENOENT, "%s: no such file%s", script, quotes_hint(script));
     default:
         return ct_err_set(err, CT_EPERM, "%s: not a readable file", script);
     }

@@ -87,6 +87,8 @@ static void test_a_restart_budget_is_a_number_in_a_time(void **state)
         assert_int_equal(out.window_restarts, cases[i].restarts);
         assert_int_equal(out.window_ms, cases[i].ms);
         assert_true(rc == 0 || strstr(err.text, "--restart-budget: '") != NULL);
+        bool has_no_time = strcmp(cases[i].value, "10") == 0;
+        assert_int_equal(strstr(err.text, "write 10/24h for so many") != NULL, has_no_time);
     }
 }
 

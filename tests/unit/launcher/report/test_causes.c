@@ -123,6 +123,16 @@ static void missing_files_and_modules_are_named(void **state)
     (void)state;
     assert_tail("ModuleNotFoundError: No module named 'my_data'\n", "finds no module my_data: ");
     assert_tail("ModuleNotFoundError: No module named 'torch'\n", "PYTHON_EXEC");
+    /* PYTHON_EXEC counts only where ctrun chooses the interpreter. */
+    assert_tail("ModuleNotFoundError: No module named 'torch'\n",
+                "the path of another interpreter");
+    struct ct_cause_facts script = {.end = {.kind = CT_END_EXITED, .value = 1},
+                                    .own_python = true,
+                                    .tail = "ModuleNotFoundError: No module named 'torch'\n"};
+    assert_advice(&script, "PyTorch: PYTHON_EXEC names another interpreter");
+    script.tail = "ModuleNotFoundError: No module named 'my_data'\n";
+    assert_advice(&script, "another interpreter by PYTHON_EXEC");
+    assert_tail(script.tail, "or give the path of another interpreter");
     assert_tail("/usr/bin/python3: No module named nowhere.main\n", "no module nowhere.main: ");
     assert_tail("python3: can't open file '/srv/u/x y.py': [Errno 2] No such file or directory\n",
                 "no script /srv/u/x y.py on");

@@ -43,11 +43,16 @@ static struct ct_agent_event fail(struct ct_agent_run *run, const struct ct_work
     return (struct ct_agent_event){.type = CT_AGENT_EV_NOT_STARTED, .end = *end};
 }
 
-static const char *health_advice(const struct ct_health_result *result)
+static const char *health_advice(const struct ct_agent_run *run,
+                                 const struct ct_health_result *result)
 {
-    return result->not_run != 0 ? "look for a typing mistake in the command of --health-check; it "
-                                  "has to be installed on every machine"
-                                : "";
+    bool shared = run->job->resolved->shared;
+    if (result->not_run == 0) {
+        return shared ? "" : "look at this machine: the check says what is wrong with it";
+    }
+    return shared ? "look for a typing mistake in the command of --health-check; it has to be "
+                    "installed on every machine"
+                  : "look for a typing mistake in the command of --health-check";
 }
 
 /* All checks have passed. As ct_agent_check_and_start(): spares may have to get ready first. */
@@ -72,7 +77,7 @@ static void on_checked(void *data, const struct ct_health_result *result)
         return;
     }
     const struct ct_worker_end end = {.kind = CT_END_UNFIT, .value = result->not_run};
-    ct_agent_dispatch(run, fail(run, &end, result->why, result->tail, health_advice(result)));
+    ct_agent_dispatch(run, fail(run, &end, result->why, result->tail, health_advice(run, result)));
 }
 
 /* ---- the command of --health-check ----------------------------------------------------------- */

@@ -135,6 +135,27 @@ static void end_tail(struct ct_health_check *check)
     }
 }
 
+/* Has the shell itself refused the command, as it refuses "if true"? The shells of Debian, Alpine
+ * and Fedora name themselves as they were called and end with 2, bash before 4.4 with 1. */
+static bool is_refused_by_shell(struct ct_health_check *check, const struct ct_worker_end *end)
+{
+    static const char own_name[] = SHELL ": ";
+    const char *line = ct_buf_cstr(&check->tail);
+    if (!check->shell || end->kind != CT_END_EXITED || (end->value != 2 && end->value != 1)) {
+        return false;
+    }
+    while (line != NULL && *line != '\0') {
+        size_t len = strcspn(line, "\n");
+        const char *word =
+            strncmp(line, own_name, sizeof(own_name) - 1) == 0 ? strstr(line, "yntax error") : NULL;
+        if (word != NULL && word < line + len) {
+            return true;
+        }
+        line += len + (line[len] == '\n');
+    }
+    return false;
+}
+
 /* Says in words how the command ended. */
 static void judge(struct ct_health_check *check, const siginfo_t *info)
 {
@@ -156,6 +177,13 @@ static void judge(struct ct_health_check *check, const siginfo_t *info)
                        "the command of its %s %s there (exit code %d of /bin/sh)", check->name,
                        end.value == CT_EXIT_NOT_FOUND ? "was not found" : "cannot be executed",
                        end.value);
+        return;
+    }
+    if (is_refused_by_shell(check, &end)) {
+        check->not_run = CT_EXIT_NOT_EXECUTABLE;
+        (void)snprintf(check->why, sizeof(check->why),
+                       "the command of its %s is no command for " SHELL " (syntax error)",
+                       check->name);
         return;
     }
     struct ct_buf text = CT_BUF_INIT;

@@ -24,7 +24,8 @@ struct ct_health_result {
     const char
         *why; /* "" if it exited with 0, else such as "its health check exited with code 3" */
     const char *tail; /* what it wrote last, on either stream */
-    int not_run; /* the exit code of a shell that could not run the command, 126 or 127; else 0 */
+    int not_run; /* the exit code of a shell that could not run the command, 126 or 127; 126 also if
+                  * it could not read the command; else 0 */
 };
 
 typedef void (*ct_health_done_fn)(void *data, const struct ct_health_result *result);

@@ -79,6 +79,12 @@ void members_ban_joined(struct ct_members *m, struct ct_member *member)
     }
 }
 
+/* Is the job one of a single machine, and meant to stay so? */
+static bool is_alone(const struct ct_members *m)
+{
+    return m->job.max_nodes == 1 && m->job.spares == 0;
+}
+
 void members_ban_judge(struct ct_members *m, const struct ct_failure *first)
 {
     int most = m->job.limits.ban_after;
@@ -86,7 +92,7 @@ void members_ban_judge(struct ct_members *m, const struct ct_failure *first)
         return;
     }
     int row = ct_restarts_blame(&m->counts, first->host, first->address);
-    if (!first->unfit && row < most) {
+    if ((!first->unfit && row < most) || is_alone(m)) {
         return;
     }
     char why[160];

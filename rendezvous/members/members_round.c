@@ -499,8 +499,8 @@ void members_round_failed(struct ct_members *m, struct ct_member *member,
     bool no_check = members_ban_no_check(m, member, failure);
     bool permanent = failure->permanent || no_check;
     if (no_check) {
-        (void)snprintf(m->no_restart, sizeof(m->no_restart),
-                       "the command of --health-check can be run on no machine");
+        (void)snprintf(m->no_restart, sizeof(m->no_restart), "the command of --health-check %s",
+                       m->job.max_nodes == 1 ? "cannot be run" : "can be run on no machine");
     }
     bool stuck = m->preempted == 0 && members_budget_is_stuck(m, failure);
     (void)snprintf(failure->host, sizeof(failure->host), "%s", member->host);

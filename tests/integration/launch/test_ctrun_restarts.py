@@ -111,6 +111,9 @@ class HealthCheck(testlib.Case):
         self.assertEqual((result.code, result.out), (118, ""), result)
         self.assertRegex(result.err, r"machine \S+ is not fit: its health check exited with code 3\n")
         self.assertIn("ctrun: its health check wrote last:\n    the fan stands still\n", result.err)
+        self.assertIn("what to do: look at this machine: the check says what is wrong with it\n", result.err)
+        # There are no others, so nothing is said of them.
+        self.assertNotRegex(result.err, "other|spare|without it|left out|nnodes")
         self.assertTrue(json.loads(report.read_text())["first_failure"]["unfit"])
 
     def test_a_check_that_hangs_is_killed_and_named(self):
@@ -128,6 +131,13 @@ class HealthCheck(testlib.Case):
         self.assertIn("look for a typing mistake in the command of --health-check", result.err)
         self.assertIn("no-such-chekc", result.err)
 
+    def test_a_command_that_the_shell_cannot_read_is_a_mistake(self):
+        result = self.ctrun("--max-restarts", "3", "--health-check", "if true", "echo", "never")
+        self.assertEqual((result.code, result.out), (126, ""), result)
+        self.assertIn("the command of its health check is no command for /bin/sh (syntax error)", result.err)
+        self.assertIn("what to do: look for a typing mistake in the command of --health-check\n", result.err)
+        self.assertIn("the job ends: the command of --health-check cannot be run", result.err)
+
     def test_a_check_that_cannot_be_started_has_failed(self):
         # ctrun and its guard are the only processes that this user may have.
         if os.geteuid() != 0:
@@ -144,7 +154,7 @@ class HealthCheck(testlib.Case):
     def test_restarts_do_not_mend_a_mistake(self):
         result = self.ctrun("--max-restarts", "3", "--health-check", "no-such-chekc", "echo", "never")
         self.assertEqual((result.code, result.out), (127, ""), result)
-        self.assertIn("the job ends: the command of --health-check can be run on no machine", result.err)
+        self.assertIn("the job ends: the command of --health-check cannot be run", result.err)
         self.assertEqual(result.err.count("is not fit"), 1, result)
 
     def test_what_a_check_leaves_behind_is_its_own(self):

@@ -80,6 +80,15 @@ static void test_a_command_that_cannot_be_run(void **state)
                                    "code 126 of /bin/sh)");
     assert_int_equal(heard.not_run, 126);
     assert_int_equal(run("exit 3", 60000).not_run, 0);
+    heard = run("if true", 60000);
+    assert_string_equal(heard.why, "the command of its health check is no command for /bin/sh "
+                                   "(syntax error)");
+    assert_int_equal(heard.not_run, 126);
+    /* The program's own words, and its own code. */
+    assert_int_equal(run("echo Syntax error; exit 2", 60000).not_run, 0);
+    assert_int_equal(run("echo /bin/sh: 1: Syntax error; exit 3", 60000).not_run, 0);
+    assert_int_equal(run("echo /bin/sh: no; echo syntax error; exit 2", 60000).not_run, 0);
+    assert_string_equal(run("exit 2", 60000).why, "its health check exited with code 2");
 }
 
 /* A program is no command of a shell: its codes are its own. */

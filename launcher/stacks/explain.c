@@ -148,23 +148,38 @@ static void print_others(const struct ct_explain *explain, int suspect, const ch
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* Says what to install so that there would have been an answer. */
+/* Says what to install, or which right is missing, so that there would have been an answer. */
 static void print_hint(const struct ct_probe *probe, const char *prefix, struct ct_buf *out)
 {
     bool has_native = probe->tools[CT_PROBE_EU_STACK] != NULL || probe->tools[CT_PROBE_GDB] != NULL;
     bool has_py_spy = probe->tools[CT_PROBE_PY_SPY] != NULL;
-    bool misses_native = false, misses_py_spy = false;
+    bool misses_native = false, misses_py_spy = false, is_refused = false, lacks_names = false;
     for (int i = 0; i < probe->count; i++) {
         const struct ct_probe_answer *answer = &probe->answers[i];
         bool misses = answer->asked && answer->source == CT_PROBE_NOTHING;
         misses_py_spy = misses_py_spy || (misses && answer->python && !has_py_spy);
         misses_native = misses_native || (misses && !answer->python && !has_native);
+        is_refused = is_refused ||
+                     (misses && probe->is_barred && (answer->python ? has_py_spy : has_native));
+        lacks_names = lacks_names || ct_stack_lacks_names(&answer->stack);
     }
     if (misses_py_spy) {
         ct_buf_addf(out, "%sto see the lines of Python programs: pip install py-spy\n", prefix);
     }
     if (misses_native) {
         ct_buf_addf(out, "%sto see stacks of C programs, install gdb, or elfutils for eu-stack\n",
+                    prefix);
+    }
+    if (is_refused) {
+        ct_buf_addf(out,
+                    "%sctrun's programs may look at no worker here: give ctrun CAP_SYS_PTRACE "
+                    "(docker run --cap-add SYS_PTRACE), or set kernel.yama.ptrace_scope=0\n",
+                    prefix);
+    }
+    if (lacks_names) {
+        ct_buf_addf(out,
+                    "%sto see the names of a program's functions, build it with -g and do not "
+                    "strip it, or install its debug symbols (-dbgsym, -debuginfo)\n",
                     prefix);
     }
 }

@@ -15,6 +15,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/file.h"
 #include "launcher/process/proctree.h"
 #include "launcher/process/spawn.h"
 #include "launcher/stacks/flight_parse.h"
@@ -417,6 +418,36 @@ static int take_answers(struct run *run)
     return rc;
 }
 
+/* CAP_SYS_PTRACE is bit 19: the highest one of the fifth hexadecimal digit, counted from the end.
+ */
+static bool has_capability(const char *mask)
+{
+    size_t len = strspn(mask, "0123456789abcdef");
+    return len >= 5 && strchr("89abcdef", mask[len - 5]) != NULL;
+}
+
+bool ct_probe_is_barred(const char *yama, const char *status)
+{
+    static const char field[] = "\nCapEff:\t";
+    const char *mask = strstr(status, field);
+    if (yama[0] < '1' || yama[0] > '3') {
+        return false;
+    }
+    return yama[0] == '3' || mask == NULL || !has_capability(mask + sizeof(field) - 1);
+}
+
+static bool is_barred(void)
+{
+    struct ct_buf yama = CT_BUF_INIT, status = CT_BUF_INIT;
+    bool known = ct_file_read("/proc/sys/kernel/yama/ptrace_scope", 64, &yama, NULL) == 0 &&
+                 ct_file_read("/proc/self/status", 65536, &status, NULL) == 0 &&
+                 ct_buf_cstr(&yama) != NULL && ct_buf_cstr(&status) != NULL;
+    bool barred = known && ct_probe_is_barred(ct_buf_cstr(&yama), ct_buf_cstr(&status));
+    ct_buf_fini(&yama);
+    ct_buf_fini(&status);
+    return barred;
+}
+
 static void begin(struct run *run)
 {
     for (int i = 0; i < run->probe->count; i++) {
@@ -438,6 +469,7 @@ int ct_probe_run(struct ct_probe *probe)
     run.polls = ct_calloc(count * KINDS + 1, sizeof(*run.polls));
     int rc = run.asked != NULL && run.polls != NULL ? 0 : CT_ENOMEM;
     if (rc == 0) {
+        probe->is_barred = is_barred();
         begin(&run);
     }
     while (rc == 0 && begin_questions(&run) && wait_for_answers(&run)) {

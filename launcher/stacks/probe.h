@@ -64,8 +64,9 @@ struct ct_probe_answer {
 
 struct ct_probe {
     const char *tools[CT_PROBE_SOURCES]; /* paths of programs; NULL = not installed, or none */
-    int64_t budget_ms;                   /* of all together */
-    int stop_fd;                         /* readable = give up; -1 = never */
+    bool is_barred;    /* ct_probe_run() sets it: programs have no right to look at workers here */
+    int64_t budget_ms; /* of all together */
+    int stop_fd;       /* readable = give up; -1 = never */
     int count;
     int first; /* the index of the one that is asked first; the others follow in turn */
     const struct ct_probe_target *targets;
@@ -76,6 +77,11 @@ struct ct_probe {
 
 /* Everything is borrowed for the call. CT_ENOMEM, and answers that came before. */
 CT_MUST_CHECK int ct_probe_run(struct ct_probe *probe);
+
+/* May no program look at processes that are not its children? `yama` is the content of
+ * /proc/sys/kernel/yama/ptrace_scope ("" = this kernel has no such limit), `status` that of
+ * /proc/self/status, whose capabilities programs of ours have, too. */
+bool ct_probe_is_barred(const char *yama, const char *status);
 
 /* Frees what the answers hold, not the arrays. */
 void ct_probe_fini(struct ct_probe *probe);

@@ -193,6 +193,28 @@ int ct_stack_print_where(const struct ct_stack *stack, struct ct_buf *out)
     return ct_buf_status(out);
 }
 
+static bool is_nameless(const struct ct_stack_frame *frame)
+{
+    return frame->function[0] == '\0' && frame->file[0] == '\0';
+}
+
+bool ct_stack_lacks_names(const struct ct_stack *stack)
+{
+    int nameless = 0;
+    for (int i = 0; stack->thread_count > 0 && i < stack->threads[stack->main_thread].count; i++) {
+        nameless += is_nameless(&stack->frames[stack->threads[stack->main_thread].first + i]);
+    }
+    return nameless > 1; /* the entry point, _start, has none in most programs */
+}
+
+/* Prints frames without a name that follow each other as one line, because each says nothing. */
+static void print_nameless(int count, const char *prefix, struct ct_buf *out)
+{
+    if (count > 0) {
+        ct_buf_addf(out, "%s  (%d frame%s without a name)\n", prefix, count, count == 1 ? "" : "s");
+    }
+}
+
 static void print_thread(const struct ct_stack *stack, int index, const char *prefix,
                          struct ct_buf *out)
 {
@@ -203,15 +225,23 @@ static void print_thread(const struct ct_stack *stack, int index, const char *pr
     } else {
         ct_buf_addf(out, "%s%s:\n", prefix, is_main ? "main thread" : "thread");
     }
+    int nameless = 0;
     for (int i = 0; i < thread->count; i++) {
         const struct ct_stack_frame *frame = &stack->frames[thread->first + i];
         if (strncmp(frame->file, IMPORT, strlen(IMPORT)) == 0) {
             continue; /* five of them stand between two modules, and none tells anything */
         }
+        if (is_nameless(frame)) {
+            nameless++;
+            continue;
+        }
+        print_nameless(nameless, prefix, out);
+        nameless = 0;
         ct_buf_addf(out, "%s  ", prefix);
         print_frame(frame, frame->file, out);
         ct_buf_addf(out, "\n");
     }
+    print_nameless(nameless, prefix, out);
     if (thread->count == 0) {
         ct_buf_addf(out, "%s  (no frame)\n", prefix);
     }

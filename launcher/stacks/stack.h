@@ -62,6 +62,9 @@ CT_MUST_CHECK int ct_stack_parse_native(const char *text, size_t len, struct ct_
  * pip has installed are not the user's code; a native frame is if it has a source line. */
 const struct ct_stack_frame *ct_stack_own_frame(const struct ct_stack *stack);
 
+/* Has the main thread frames that the tool knows no name of, as in a program without symbols? */
+bool ct_stack_lacks_names(const struct ct_stack *stack);
+
 /* Appends "train.py:15 in main, inside all_reduce": the frame of ct_stack_own_frame(), and the
  * outermost function that it has called, if it is in code of others. Appends nothing without a
  * frame. Returns ct_buf_status(out). */

@@ -240,6 +240,9 @@ static int add_native_frame(struct ct_stack *stack, struct ct_stack_text text)
     if (find_first(text, " (", &at)) { /* the arguments */
         text = until(text, at);
     }
+    if (text.len == 2 && memcmp(text.at, "??", 2) == 0) { /* gdb knows no name */
+        text.len = 0;
+    }
     return ct_stack_add_frame(stack, text, file, line);
 }
 

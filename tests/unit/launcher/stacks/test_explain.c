@@ -143,6 +143,43 @@ static void test_a_suspect_without_a_stack_is_still_named(void **state)
                      "> to see stacks of C programs, install gdb, or elfutils for eu-stack\n");
 }
 
+static void test_what_is_missing_for_a_stack_is_said(void **state)
+{
+    (void)state;
+    struct rig rig;
+    static const char *const lines[] = {AT(20), ""};
+    static const char nameless[] = "#0  0x1 in ?? ()\n#1  0x2 in ?? ()\n#2  0x3 in main ()\n";
+    struct ct_buf text = CT_BUF_INIT;
+    begin(&rig, lines, 2);
+    rig.explain.suspect = 1;
+    rig.probe.tools[CT_PROBE_PY_SPY] = "/usr/bin/py-spy";
+    rig.probe.is_barred = true;
+    assert_int_equal(ct_explain_print(&rig.explain, "> ", &text), 0);
+    assert_non_null(strstr(ct_buf_cstr(&text), "> ctrun's programs may look at no worker here: "));
+    assert_null(strstr(ct_buf_cstr(&text), "install"));
+    ct_probe_fini(&rig.probe);
+    ct_buf_reset(&text);
+
+    begin(&rig, lines, 1); /* it has a stack, so nothing is missing */
+    rig.probe.tools[CT_PROBE_PY_SPY] = "/usr/bin/py-spy";
+    rig.probe.is_barred = true;
+    assert_int_equal(ct_explain_print(&rig.explain, "> ", &text), 0);
+    assert_null(strstr(ct_buf_cstr(&text), "may look"));
+    ct_probe_fini(&rig.probe);
+    ct_buf_reset(&text);
+
+    begin(&rig, &lines[1], 1);
+    assert_int_equal(ct_stack_parse_native(nameless, sizeof(nameless) - 1, &rig.answers[0].stack),
+                     0);
+    rig.answers[0].python = false;
+    rig.answers[0].source = CT_PROBE_GDB;
+    assert_int_equal(ct_explain_print(&rig.explain, "> ", &text), 0);
+    assert_non_null(strstr(ct_buf_cstr(&text), "      (2 frames without a name)\n      main\n"));
+    assert_non_null(strstr(ct_buf_cstr(&text), "> to see the names of a program's functions, "));
+    ct_probe_fini(&rig.probe);
+    ct_buf_fini(&text);
+}
+
 /* Ranks 0 and 1 wait for rank 2. */
 static void record(struct rig *rig)
 {
@@ -218,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_ranks_of_other_machines_may_be_the_cause),
         cmocka_unit_test(test_the_verdict_is_not_questioned),
         cmocka_unit_test(test_a_suspect_without_a_stack_is_still_named),
+        cmocka_unit_test(test_what_is_missing_for_a_stack_is_said),
         cmocka_unit_test(test_recordings_of_a_named_rank_are_told_if_they_agree),
         cmocka_unit_test(test_recordings_are_asked_before_the_stacks),
         cmocka_unit_test(test_many_places_are_cut),

@@ -456,6 +456,26 @@ static void test_the_caller_can_give_up(void **state)
     end(&rig);
 }
 
+static void test_the_right_to_look_at_others_is_known(void **state)
+{
+    static const char none[] =
+        "Name:\tctrun\nCapPrm:\t0000003fffffffff\nCapEff:\t0000000000000000\n"
+        "CapBnd:\t0000003fffffffff\n";
+    static const char all[] = "Name:\tctrun\nCapEff:\t000001ffffffffff\n";
+    static const char only[] = "Name:\tctrun\nCapEff:\t0000000000080000\n";
+    static const char docker[] = "Name:\tctrun\nCapEff:\t00000000a80425fb\n"; /* root there */
+    (void)state;
+    assert_false(ct_probe_is_barred("0\n", none));
+    assert_false(ct_probe_is_barred("", none));
+    assert_true(ct_probe_is_barred("1\n", none));
+    assert_true(ct_probe_is_barred("2\n", docker));
+    assert_false(ct_probe_is_barred("1\n", all));
+    assert_false(ct_probe_is_barred("2\n", only));
+    assert_true(ct_probe_is_barred("3\n", all)); /* nobody may, until the next boot */
+    assert_true(ct_probe_is_barred("1\n", "Name:\tx\n"));
+    assert_true(ct_probe_is_barred("1\n", "\nCapEff:\tf\n"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +492,7 @@ int main(void)
         cmocka_unit_test(test_a_worker_that_does_not_live_is_not_asked),
         cmocka_unit_test(test_one_that_hangs_delays_no_other),
         cmocka_unit_test(test_the_caller_can_give_up),
+        cmocka_unit_test(test_the_right_to_look_at_others_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

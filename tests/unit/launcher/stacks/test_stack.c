@@ -132,6 +132,33 @@ static void test_eu_stacks_frames_are_read(void **state)
                    "> thread 43:\n>   __poll\n");
 }
 
+static void test_frames_without_a_name_are_one_line(void **state)
+{
+    (void)state;
+    static const char eu_stack[] = "PID 42 - process\nTID 42:\n"
+                                   "#0  0x00007f8d9c0d2a7a wait4\n"
+                                   "    ../sysdeps/unix/sysv/linux/wait4.c:30:10\n"
+                                   "#1  0x000055e1c8a7c14d\n#2  0x000055e1c8a7c14e\n"
+                                   "#3  0x000055e1c8a7c14f main\n#4  0x000055e1c8a7c150\n";
+    static const char gdb[] = "#0  0x1 in wait4 () from /lib/libc.so.6\n#1  0x2 in ?? ()\n"
+                              "#2  0x3 in ?? ()\n#3  0x4 in ?? () from /lib/libx.so\n";
+    static const char whole[] = "#0  0x1 in f () at a.c:1\n#1  0x2 in ?? ()\n";
+    assert_printed(ct_stack_parse_native, eu_stack,
+                   "> main thread 42:\n>   ../sysdeps/unix/sysv/linux/wait4.c:30 in wait4\n"
+                   ">   (2 frames without a name)\n>   main\n>   (1 frame without a name)\n");
+    assert_printed(ct_stack_parse_native, gdb,
+                   "> main thread:\n>   /lib/libc.so.6 in wait4\n"
+                   ">   (2 frames without a name)\n>   /lib/libx.so in ?\n");
+    struct ct_stack lacking = {0}, named = {0};
+    assert_false(ct_stack_lacks_names(&lacking));
+    assert_int_equal(ct_stack_parse_native(gdb, sizeof(gdb) - 1, &lacking), 0);
+    assert_int_equal(ct_stack_parse_native(whole, sizeof(whole) - 1, &named), 0);
+    assert_true(ct_stack_lacks_names(&lacking));
+    assert_false(ct_stack_lacks_names(&named)); /* only _start */
+    ct_stack_fini(&lacking);
+    ct_stack_fini(&named);
+}
+
 static void test_lines_of_the_c_library_are_not_the_users(void **state)
 {
     (void)state;
@@ -239,6 +266,7 @@ int main(void)
         cmocka_unit_test(test_py_spys_json_is_read),
         cmocka_unit_test(test_gdbs_frames_are_read),
         cmocka_unit_test(test_eu_stacks_frames_are_read),
+        cmocka_unit_test(test_frames_without_a_name_are_one_line),
         cmocka_unit_test(test_lines_of_the_c_library_are_not_the_users),
         cmocka_unit_test(test_text_without_a_frame_is_refused),
         cmocka_unit_test(test_odd_frames_are_taken_as_far_as_they_go),

@@ -510,8 +510,8 @@ int ct_msg_length(const void *bytes, size_t len, size_t max, size_t *out, struct
     memcpy(&header, bytes, sizeof(header));
     size_t body = ntohl(header) & 0x7fffffffU;
     if (max < CT_CONTROL_HEADER || body > max - CT_CONTROL_HEADER) {
-        return ct_err_set(err, CT_ELIMIT, "a frame of %zu bytes is longer than %zu allow", body,
-                          max);
+        return ct_err_set(err, CT_ELIMIT, "a frame of %zu bytes is longer than the limit of %zu",
+                          CT_CONTROL_HEADER + body, max);
     }
     if (body > len - CT_CONTROL_HEADER) {
         return CT_MSG_E_MORE;

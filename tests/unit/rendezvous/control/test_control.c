@@ -345,6 +345,10 @@ static void test_a_header_that_is_no_frame_is_refused(void **state)
     assert_int_equal(ct_msg_decode("G", 1, 1024, msg, &used, &err), CT_EPROTO);
     assert_int_equal(ct_msg_decode("\x81", 1, 1024, msg, &used, &err), CT_ELIMIT);
     assert_int_equal(ct_msg_decode("\x80\0\4\0", 4, 1024, msg, &used, &err), CT_ELIMIT);
+    /* The shortest body that is too long: the header counts, too. */
+    assert_int_equal(ct_msg_decode("\x80\0\3\xfd", 4, 1024, msg, &used, &err), CT_ELIMIT);
+    assert_string_equal(err.text, "a frame of 1025 bytes is longer than the limit of 1024");
+    assert_int_equal(ct_msg_decode("\x80\0\3\xfc", 4, 1024, msg, &used, &err), CT_MSG_E_MORE);
     assert_int_equal(ct_msg_decode("\x80\0\3\xfc", 4, 1024, msg, &used, &err), CT_MSG_E_MORE);
     assert_int_equal(ct_msg_decode("\x80\0\0\0", 4, 1024, msg, &used, &err), CT_EFORMAT);
     assert_int_equal(ct_msg_decode("\x80\0\0\0", 4, 3, msg, &used, &err), CT_ELIMIT);

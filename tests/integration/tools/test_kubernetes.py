@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import unittest
 
 import testlib
@@ -119,6 +120,19 @@ class Kubernetes(testlib.Case):
             result = self.run_program("kubectl", "kustomize", FOLDER / folder)
             self.assertEqual(result.code, 0, result)
             self.assertIn("kind: Service\n", result.out)
+
+    def test_the_readmes_kustomization_takes_the_image_that_is_pushed(self):
+        if shutil.which("kubectl") is None:
+            self.skipTest("kubectl is not in PATH")
+        text = (FOLDER / "README.md").read_text()
+        block = re.search(r"^    resources: .*\n(?:    .*\n)+", text, re.M)[0]
+        shutil.copytree(FOLDER, self.tmp / "contrib/kubernetes")
+        (self.tmp / "mine").mkdir()
+        (self.tmp / "mine/kustomization.yaml").write_text(textwrap.dedent(block))
+        result = self.run_program("kubectl", "kustomize", self.tmp / "mine")
+        self.assertEqual(result.code, 0, result)
+        pushed = re.search(r"^    buildah push (\S+)$", text, re.M)[1]
+        self.assertIn(f"image: {pushed}\n", result.out)
 
     def test_pods_match_service_and_policy(self):
         common = {d["kind"]: d for d in self.manifests["common"]}

@@ -559,12 +559,14 @@ void ct_http_tell_end(struct ct_http *http, const char *json)
 {
     if (http != NULL) {
         ct_page_asks_tell_end(&http->asks, json);
+        ct_page_live_tell_end(http->live, json);
     }
 }
 
 bool ct_http_is_telling_end(const struct ct_http *http)
 {
-    return http != NULL && (http->hearing > 0 || ct_clock_now(NULL) < http->asks.expected_ns);
+    return http != NULL && (http->hearing > 0 || ct_clock_now(NULL) < http->asks.expected_ns ||
+                            ct_page_live_is_telling_end(http->live));
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */

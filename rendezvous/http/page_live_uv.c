@@ -9,6 +9,9 @@
  * Samples cost time of the store's clients, so the next one is put off by CT_PAGE_COST_FACTOR times
  * what this one took, and so far that all viewers together get CT_PAGE_BYTES_PER_S at most.
  *
+ * When the owner of the store says how the job has ended, each viewer gets this as an event of its
+ * own, behind the sample that it is due, and so does each that comes later.
+ *
  * Failure modes: a viewer that does not take its frame within the time of a request is ended by
  * http_uv.c; each sample makes a frame, so a connection whose peer is gone is found. Memory that
  * runs out ends the viewer concerned or loses the sample.
@@ -43,7 +46,8 @@ struct viewer {
     struct MHD_Connection *connection;
     struct frame *frame; /* that is being sent; NULL = none */
     size_t sent;
-    uint64_t seq; /* of the last frame that it got; 0 = none */
+    uint64_t seq; /* of the last sample that it got; 0 = none */
+    bool has_end; /* the event of the end was begun */
     bool suspended;
 };
 
@@ -54,6 +58,7 @@ struct ct_page_live {
     struct ct_page_live_hooks hooks;
     struct ct_page_feed feed;
     struct frame *whole, *changes; /* of the present sample, made when somebody wants them */
+    struct frame *end;             /* how the job has ended; NULL = it goes on */
     struct ct_list viewers;
     unsigned count;
     int64_t opened_ns;
@@ -76,6 +81,14 @@ static void frame_drop(struct ct_page_live *live, struct frame **frame)
     *frame = NULL;
 }
 
+static void charge(struct ct_page_live *live, struct frame *frame)
+{
+    if (live->source.budget != NULL) {
+        frame->charged = sizeof(*frame) + frame->text.cap + 2 * CT_BLOCK_COST;
+        ct_budget_force(live->source.budget, frame->charged);
+    }
+}
+
 /* NULL when memory, or the store's part of it, is out. The caller uses it. */
 static struct frame *frame_new(struct ct_page_live *live, bool whole)
 {
@@ -95,10 +108,7 @@ static struct frame *frame_new(struct ct_page_live *live, bool whole)
         frame_drop(live, &frame);
         return NULL;
     }
-    if (budget != NULL) {
-        frame->charged = sizeof(*frame) + frame->text.cap + 2 * CT_BLOCK_COST;
-        ct_budget_force(budget, frame->charged);
-    }
+    charge(live, frame);
     return frame;
 }
 
@@ -212,6 +222,12 @@ static ssize_t read_events(void *cls, uint64_t pos, char *out, size_t max)
         }
         viewer->seq = viewer->frame->seq;
     }
+    if (viewer->frame == NULL && live->end != NULL && !viewer->has_end) {
+        viewer->frame = live->end;
+        viewer->frame->users++;
+        viewer->has_end = true;
+        viewer->sent = 0;
+    }
     if (viewer->frame == NULL) {
         viewer->suspended = true;
         live->mhd->suspend_connection(viewer->connection);
@@ -253,6 +269,38 @@ int ct_page_live_watch(struct ct_page_live *live, struct MHD_Connection *connect
         return CT_ENOMEM;
     }
     return 0;
+}
+
+void ct_page_live_tell_end(struct ct_page_live *live, const char *json)
+{
+    struct frame *end = ct_calloc(1, sizeof(*end));
+    if (end == NULL) {
+        return;
+    }
+    end->users = 1;
+    ct_buf_addf(&end->text, "event: end\ndata: %.*s\n\n", (int)strcspn(json, "\n"), json);
+    if (live->end != NULL || ct_buf_status(&end->text) != 0) {
+        frame_drop(live, &end);
+        return;
+    }
+    charge(live, end);
+    live->end = end;
+    if (live->count > 0) {
+        ct_page_live_wake(live);
+        live->hooks.on_resumed(live->hooks.data);
+    }
+}
+
+bool ct_page_live_is_telling_end(const struct ct_page_live *live)
+{
+    for (struct ct_list *at = live->viewers.next; live->end != NULL && at != &live->viewers;
+         at = at->next) {
+        const struct viewer *viewer = CT_CONTAINER_OF(at, struct viewer, at_live);
+        if (!viewer->has_end || viewer->frame == live->end) {
+            return true;
+        }
+    }
+    return false;
 }
 
 unsigned ct_page_live_viewers(const struct ct_page_live *live)
@@ -309,6 +357,7 @@ void ct_page_live_close(struct ct_page_live *live, void (*cb)(void *data), void 
     live->close_data = data;
     frame_drop(live, &live->whole);
     frame_drop(live, &live->changes);
+    frame_drop(live, &live->end);
     ct_page_feed_fini(&live->feed);
     uv_close((uv_handle_t *)&live->timer, on_timer_close);
 }

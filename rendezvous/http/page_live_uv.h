@@ -37,6 +37,13 @@ void ct_page_live_data(struct ct_page_live *live, struct ct_http_answer *out);
 CT_MUST_CHECK int ct_page_live_watch(struct ct_page_live *live, struct MHD_Connection *connection,
                                      struct MHD_Response **out);
 
+/* Sends all viewers, also those to come, how the job has ended: `json` is an object in one line.
+ * Without memory nobody hears it. The second call and later ones do nothing. */
+void ct_page_live_tell_end(struct ct_page_live *live, const char *json);
+
+/* Are there viewers that have not taken it yet? */
+bool ct_page_live_is_telling_end(const struct ct_page_live *live);
+
 /* How many viewers take the events. */
 unsigned ct_page_live_viewers(const struct ct_page_live *live);
 

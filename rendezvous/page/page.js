@@ -33,6 +33,7 @@ const plural = (n, what) => number(n) + " " + what + (n === 1 ? "" : "s");
 
 /* ---- what is known ---- */
 let frame = null, nodes = [], points = [], seq = 0;
+let ending = null; /* how the job has ended, when the store has told it */
 let state = new Uint8Array(0), lag = new Int16Array(0), quiet = new Uint8Array(0);
 let places = [], chosen = -1, shown = -1;
 
@@ -54,6 +55,7 @@ function resize(total) {
 function take(next) {
   if (!next.whole && next.seq !== seq + 1) return false;
   seq = next.seq;
+  if (frame && next.opened !== frame.opened) ending = null; /* another store at the same address */
   frame = next;
   let again = next.whole || resize(next.total);
   if (next.whole) resize(next.total);
@@ -387,6 +389,7 @@ function showFacts(i) {
 
 /* ---- words ---- */
 function verdict(job) {
+  if (ending) return [(ending.outcome === "failed" ? "" : "the job ") + ending.text, ending.outcome === "succeeded" ? "good" : "bad"];
   if (!job) return ["no job has joined this store", ""];
   const first = (frame.about[3] || [])[0], rate = points.length ? points[points.length - 1][4] : null;
   if (job.state === "waiting") {
@@ -616,8 +619,9 @@ function listen() {
   source = new EventSource("/page/events");
   source.onopen = () => { failures = 0; line("live"); };
   source.onmessage = (event) => { if (!update(event.data)) { source.close(); setTimeout(listen, 200); } };
+  source.addEventListener("end", (event) => { ending = JSON.parse(event.data); if (frame) words(); });
   source.onerror = () => {
-    line("the store does not answer; this is the last that is known");
+    line((ending ? "the store has ended with the job" : "the store does not answer") + "; this is the last that is known");
     source.close();
     if (++failures >= 3 && seq === 0) poll(); else setTimeout(listen, Math.min(1000 * 2 ** Math.min(failures, 4), 10000));
   };

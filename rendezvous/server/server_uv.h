@@ -106,8 +106,9 @@ struct ct_server_end {
                          = the outcome, and the failure that the membership knows */
 };
 
-/* Tells whoever asks for /end how the job has ended. The server is to be kept for a moment while
- * ct_server_is_telling_end(), which a client can draw out, so the caller sets a limit. */
+/* Tells whoever asks for /end or watches the live page how the job has ended. The server is to be
+ * kept for a moment while ct_server_is_telling_end(), which a client can draw out, so the caller
+ * sets a limit. */
 void ct_server_tell_end(struct ct_server *server, const struct ct_server_end *end);
 bool ct_server_is_telling_end(const struct ct_server *server);
 

@@ -430,6 +430,47 @@ class OfCtrun(Page):
         page.wait_for("/the secret of rank 0/.test(document.getElementById('tail').textContent)", "the lines")
         self.assertEqual(page.console, [])
 
+    def ending(self, code):
+        """A job that ends with this code when it may, without --linger, and its page's address."""
+        go = self.tmp / f"go-{code}"
+        script = f"while ! [ -e {go} ]; do sleep 0.1; done; exit {code}"
+        ctrun = self.start_ctrun("--print-url", "--no-python", "sh", "-c", script)
+        url = ctrun.wait_for("live page: ").split()[-1]
+        self.port = int(re.search(r":(\d+)/", url).group(1))
+        return ctrun, go, url
+
+    def test_an_open_page_hears_how_the_job_ended(self):
+        for code, outcome, words in ((0, "succeeded", r"succeeded"), (3, "failed", r"failed: rank 0 on .* code 3")):
+            ctrun, go, _ = self.ending(code)
+            stream, text = self.events(), b""
+            while b"data: {" not in text:
+                text += stream.recv(65536)
+            self.assertNotIn(b"event: end", text)
+            go.touch()
+            while part := stream.recv(65536):
+                text += part
+            self.assertEqual(ctrun.wait().code, code)
+            self.assertEqual(text.count(b"event: end\ndata: "), 1, text)
+            last = text.rpartition(b"event: end\ndata: ")[2]
+            end = json.loads(last.partition(b"\n")[0])
+            self.assertEqual((end["outcome"], end["exit_code"]), (outcome, code))
+            self.assertRegex(end["text"], words)
+            self.assertNotIn(b"data: ", last)
+
+    def test_an_open_page_shows_how_the_job_ended(self):
+        if browser.find() is None:
+            self.skipTest("no browser is installed (Debian's package chromium)")
+        page = browser.Browser(self.tmp / "profile")
+        self.addCleanup(page.close)
+        for code, words in ((0, "^the job succeeded$"), (3, "^failed: rank 0 on .* code 3$")):
+            ctrun, go, url = self.ending(code)
+            page.open(url)
+            page.wait_for("state[0] === RUNNING", "the worker runs")
+            go.touch()
+            self.assertEqual(ctrun.wait().code, code)
+            page.wait_for(f"new RegExp({json.dumps(words)}).test({VERDICT})", words)
+            page.wait_for("/has ended with the job/.test(document.getElementById('line').textContent)", "the line")
+
     def test_a_terminal_shows_the_address_once(self):
         terminal = Terminal(program("ctrun"), "--no-python", "true")
         self.addCleanup(terminal.close)

@@ -248,6 +248,29 @@ static void test_the_end_of_the_job_is_told_to_those_who_wait_for_it(void **stat
     close_http(f);
 }
 
+static void test_the_end_of_the_job_is_told_to_those_who_watch(void **state)
+{
+    struct fixture *f = *state;
+    open_http(f, LONG_MS);
+    int early = add(f, true), late = add(f, true);
+    tell(early, GET("/page/events"));
+    expect_within(f, early, "data: {\"seq\":1,");
+    assert_false(ct_http_is_telling_end(f->http)); /* nothing is to be told yet */
+    ct_http_tell_end(f->http, "{\"ended\":true}\n");
+    assert_true(ct_http_is_telling_end(f->http));
+    ct_http_tell_end(f->http, "{\"ended\":false}"); /* the first word counts */
+    expect_within(f, early, "event: end\ndata: {\"ended\":true}\n\n");
+    while (ct_http_is_telling_end(f->http)) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+    }
+    tell(late, GET("/page/events")); /* the sample comes first */
+    expect_within(f, late, "data: {\"seq\":");
+    expect_within(f, late, "event: end\ndata: {\"ended\":true}\n\n");
+    (void)close(early);
+    (void)close(late);
+    close_http(f);
+}
+
 static void test_who_waits_for_the_end_is_told_that_the_job_goes_on(void **state)
 {
     struct fixture *f = *state;
@@ -434,6 +457,7 @@ int main(void)
         cmocka_unit_test_setup(test_peers_that_are_not_admitted_get_healthz_alone, set_up),
         cmocka_unit_test_setup(test_late_ones_are_ended, set_up),
         cmocka_unit_test_setup(test_the_end_of_the_job_is_told_to_those_who_wait_for_it, set_up),
+        cmocka_unit_test_setup(test_the_end_of_the_job_is_told_to_those_who_watch, set_up),
         cmocka_unit_test_setup(test_who_waits_for_the_end_is_told_that_the_job_goes_on, set_up),
         cmocka_unit_test_setup(test_those_who_wait_for_the_end_are_limited_and_may_leave, set_up),
         cmocka_unit_test_setup(test_who_waits_for_the_end_hears_that_the_store_ends, set_up),

@@ -45,6 +45,7 @@ struct ct_elector {
     struct asked asked[CT_VOTERS_BOTH];
     struct ct_msg *msg; /* that is sent next; on the heap because it is large */
     size_t links;       /* not closed yet */
+    uint64_t far_told;  /* the agent of the last warning about a term */
     bool timer_open, closing;
 };
 
@@ -103,6 +104,23 @@ void ct_elector_close(struct ct_elector *elector)
 
 static void ask_all(struct ct_elector *elector, const struct ct_vote_ask *question);
 
+/* Warns of an agent that names a term which the election does not believe, once. */
+static void warn_of_far_term(struct ct_elector *elector)
+{
+    uint64_t id = elector->election.far_id;
+    if (id == elector->far_told) {
+        return;
+    }
+    const struct ct_voter *voter = ct_job_record_find(&elector->election.record, id);
+    elector->far_told = id;
+    ct_log(
+        elector->options.log, CT_LOG_WARNING,
+        "%s%s%s names a term that no election can have reached; it gets no vote here, and nobody "
+        "follows it",
+        voter != NULL ? "the agent at " : "an agent of this job",
+        voter != NULL ? voter->address : "", voter != NULL ? "" : " that belongs to no world");
+}
+
 static void carry_out(struct ct_elector *elector, const struct ct_election_todo *todo)
 {
     bool any = todo->host || todo->join || todo->stop_hosting || todo->give_up;
@@ -146,6 +164,7 @@ static void on_message(void *data, struct ct_msg *msg)
     answer.record = msg->record;
     answer.host = msg->host.id != 0 ? &msg->host : NULL;
     ct_election_answered(&elector->election, &answer, ct_clock_now(NULL), &todo);
+    warn_of_far_term(elector);
     carry_out(elector, &todo);
 }
 
@@ -297,6 +316,7 @@ void ct_elector_asked(struct ct_elector *elector, const struct ct_vote_ask *ask,
                       struct ct_msg *vote)
 {
     ct_election_asked(&elector->election, ask, ct_clock_now(NULL), &vote->vote);
+    warn_of_far_term(elector);
     vote->record = (struct ct_job_record *)vote->vote.record; /* only to be encoded */
     if (vote->vote.host != NULL) {
         vote->host = *vote->vote.host;

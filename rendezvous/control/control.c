@@ -81,19 +81,19 @@ static const struct ct_json_field fields[] = {
     {ON(RESULT) | ON(STANDS), "text", CT_JSON_OWNED, offsetof(struct ct_msg, result),
      CT_QUERY_TEXT_MAX, 0, 0, NULL},
 
-    I64(ON(PLEDGE), "term", term, 1, CT_JSON_INT_MAX - 1),
+    I64(ON(PLEDGE), "term", term, 1, CT_TERM_MAX),
     I64(ON(PLEDGE), "version", record_version, 1, CT_JSON_INT_MAX - 1),
     I64(ON(ASK), "id", ask.id, 1, CT_JSON_INT_MAX - 1),
-    I64(ON(ASK), "term", ask.term, 0, CT_JSON_INT_MAX - 1),
-    I64(ON(ASK), "record_term", ask.record_term, 0, CT_JSON_INT_MAX - 1),
+    I64(ON(ASK), "term", ask.term, 0, CT_TERM_MAX),
+    I64(ON(ASK), "record_term", ask.record_term, 0, CT_TERM_MAX),
     I64(ON(ASK), "record_version", ask.record_version, 0, CT_JSON_INT_MAX - 1),
     I64(ON(VOTE), "id", vote.id, 1, CT_JSON_INT_MAX - 1),
-    I64(ON(VOTE), "seen", vote.seen, 0, CT_JSON_INT_MAX - 1),
-    I64(ON(VOTE), "candidacy", vote.candidacy, 0, CT_JSON_INT_MAX - 1),
-    I64(ON(VOTE), "asked_term", vote.asked_term, 0, CT_JSON_INT_MAX - 1),
+    I64(ON(VOTE), "seen", vote.seen, 0, CT_TERM_MAX),
+    I64(ON(VOTE), "candidacy", vote.candidacy, 0, CT_TERM_MAX),
+    I64(ON(VOTE), "asked_term", vote.asked_term, 0, CT_TERM_MAX),
     OTHER(ON(VOTE), "granted", vote.granted, CT_JSON_BOOL),
     I64(ON(VOTE), "alone_ms", vote.alone_ms, 0, CT_CONTROL_MAX_MS),
-    I64(ON(VOTE), "host_term", vote.host_term, 0, CT_JSON_INT_MAX - 1),
+    I64(ON(VOTE), "host_term", vote.host_term, 0, CT_TERM_MAX),
 
     TEXT(ON(JOIN), "run_id", join.run_id),
     TEXT(ON(JOIN), "host", join.host),
@@ -174,7 +174,7 @@ static const struct ct_json_field voter_fields[] = {
 /* These are absent in the ACCEPTED of a server that hosts no job which outlives its host. */
 static const struct ct_json_field accepted_fields[] = {
     I64(ON(ACCEPTED), "id", host.id, 1, CT_JSON_INT_MAX - 1),
-    I64(ON(ACCEPTED), "term", term, 1, CT_JSON_INT_MAX - 1),
+    I64(ON(ACCEPTED), "term", term, 1, CT_TERM_MAX),
     TEXT(ON(ACCEPTED), "host", join.host),
 };
 /* This one is absent in votes, and in a verdict that nobody need answer. */

@@ -22,7 +22,7 @@
 
 /* Ids, terms and versions have no sign, but all fit in an int64_t. */
 static const struct ct_json_field record_fields[] = {
-    NUMBER(struct ct_job_record, term, 1, CT_JSON_INT_MAX - 1),
+    NUMBER(struct ct_job_record, term, 1, CT_TERM_MAX),
     NUMBER(struct ct_job_record, version, 1, CT_JSON_INT_MAX - 1),
     {1, "restarts", CT_JSON_INT, offsetof(struct ct_job_record, restarts), 0, 0, INT_MAX, NULL},
     {1, "charged", CT_JSON_BOOL, offsetof(struct ct_job_record, charged), 0, 0, 0, NULL},

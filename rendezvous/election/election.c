@@ -56,6 +56,29 @@ static void see(struct ct_election *election, uint64_t term)
     election->seen = term > election->seen ? term : election->seen;
 }
 
+/* May it be a term that candidates have reached one by one? An agent that has had no host knows no
+ * term, and believes its first host. */
+static bool in_reach(const struct ct_election *election, uint64_t term)
+{
+    return term <= CT_TERM_MAX &&
+           (election->seen == 0 ||
+            ct_term_number(term) <= ct_term_number(election->known) + CT_TERM_REACH);
+}
+
+/* Another agent names this term. Returns false if it is out of reach. Who has had no host takes no
+ * notice: it could not tell a term that is too high. */
+static bool hear(struct ct_election *election, uint64_t id, uint64_t term)
+{
+    if (!in_reach(election, term)) {
+        election->far_id = id;
+        return false;
+    }
+    if (election->state == CT_ELECTION_LOOKING && election->seen != 0) {
+        see(election, term);
+    }
+    return true;
+}
+
 static bool has_promised(const struct ct_election *election, uint64_t term, uint64_t to)
 {
     for (int i = 0; i < election->num_promises; i++) {
@@ -96,13 +119,15 @@ static bool may_follow(const struct ct_election *election, uint64_t term)
 {
     uint64_t least =
         election->num_promises > 0 ? election->promises[election->num_promises - 1].term : 0;
-    return term >= least && term >= election->floor && term >= election->record.term;
+    return term >= least && term >= election->floor && term >= election->record.term &&
+           in_reach(election, term);
 }
 
 /* Follows, or is, the host of this term. Votes of earlier terms do not matter any more. */
 static void bind(struct ct_election *election, uint64_t term)
 {
     see(election, term);
+    election->known = election->seen;
     election->candidacy = 0;
     election->num_promises = 0;
     election->floor = term;
@@ -117,6 +142,7 @@ void ct_election_begin_hosting(struct ct_election *election)
     election->host = election->self;
     election->host_term = CT_TERM_FIRST;
     see(election, CT_TERM_FIRST);
+    election->known = election->seen;
 }
 
 bool ct_election_followed(struct ct_election *election, const struct ct_voter *host, uint64_t term,
@@ -175,6 +201,7 @@ static void look(struct ct_election *election, int64_t now_ns)
 {
     election->state = CT_ELECTION_LOOKING;
     election->alone_ns = now_ns;
+    election->known = election->seen;
     election->candidacy = 0;
     election->next_ns = now_ns + place(election) * PLACE_NS;
     election->give_up_ns = now_ns + election->give_up_ms * CT_NS_PER_MS;
@@ -225,7 +252,7 @@ void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *a
     bool hosts = election->state == CT_ELECTION_HOSTING;
     bool follows = election->state == CT_ELECTION_FOLLOWING;
     int newer = compare_with(election, ask);
-    see(election, ask->term);
+    bool near = hear(election, ask->id, ask->term);
     *answer = (struct ct_vote_answer){
         .id = election->self.id,
         .asked_term = ask->term,
@@ -236,8 +263,9 @@ void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *a
         .host_term = hosts || follows ? election->host_term : 0,
     };
     bool again = has_promised(election, ask->term, ask->id);
-    if (election->state == CT_ELECTION_LOOKING && newer <= 0 && ask->term != 0 &&
-        (ask->term > election->promised || again) && ask->term != election->candidacy) {
+    if (election->state == CT_ELECTION_LOOKING && election->seen != 0 && near && newer <= 0 &&
+        ask->term != 0 && (ask->term > election->promised || again) &&
+        ask->term != election->candidacy) {
         promise(election, ask->term, ask->id);
         answer->granted = true;
         answer->alone_ms = (now_ns - election->alone_ns) / CT_NS_PER_MS;
@@ -323,7 +351,7 @@ static uint64_t next_term(const struct ct_election *election)
 
 static void stand(struct ct_election *election, int64_t now_ns, struct ct_election_todo *todo)
 {
-    /* Nobody reaches the last term by elections alone; who claims it would block all others. */
+    /* After the last term, nobody can stand. */
     bool voter = ct_job_record_find(&election->record, election->self.id) != NULL &&
                  ct_term_number(election->seen) < CT_TERM_NUMBER_MAX;
     int64_t pause_ns = PAUSE_FIRST_NS;
@@ -366,7 +394,7 @@ static bool has_found(const struct ct_election *election, const struct ct_vote_a
         return false;
     }
     return election->state == CT_ELECTION_HOSTING
-               ? answer->host_term > election->host_term
+               ? answer->host_term > election->host_term && in_reach(election, answer->host_term)
                : election->state == CT_ELECTION_LOOKING && may_follow(election, answer->host_term);
 }
 
@@ -374,7 +402,7 @@ void ct_election_answered(struct ct_election *election, const struct ct_vote_ans
                           int64_t now_ns, struct ct_election_todo *todo)
 {
     *todo = (struct ct_election_todo){0};
-    see(election, answer->seen);
+    (void)hear(election, answer->id, answer->seen);
     check_released(election, answer);
     if (has_found(election, answer)) {
         todo->stop_hosting = election->state == CT_ELECTION_HOSTING;
@@ -387,7 +415,8 @@ void ct_election_answered(struct ct_election *election, const struct ct_vote_ans
     if (election->state != CT_ELECTION_LOOKING) {
         return;
     }
-    if (answer->record != NULL && ct_job_record_compare(answer->record, &election->record) > 0) {
+    if (answer->record != NULL && ct_job_record_compare(answer->record, &election->record) > 0 &&
+        hear(election, answer->id, answer->record->term)) {
         /* It asks again with the newer record, in another term. */
         election->record = *answer->record;
         election->candidacy = 0;

@@ -22,6 +22,12 @@
  * machine says that nobody listens at its port. If an agent knows that before the lease has ended,
  * the host has decided nothing without it, and half of a world that the host belonged to is a
  * quorum.
+ *
+ * Terms from others. Nobody can stand after the last term, so an agent that names a far too high
+ * one, by mistake or with intent, would end all elections. Therefore an agent takes notice of terms
+ * only while it looks for a host, and only of those within CT_TERM_REACH of the highest that it
+ * knew when it began to look. It gives no vote, follows no host and takes no record of a farther
+ * term.
  */
 #ifndef CT_RENDEZVOUS_ELECTION_ELECTION_H
 #define CT_RENDEZVOUS_ELECTION_ELECTION_H
@@ -31,6 +37,12 @@
 
 /* Votes that are remembered one by one. An older one counts as kept for ever. */
 #define CT_PROMISES 16
+
+/* How far the number of a term may be above the highest known one: a sixteenth of all numbers, so
+ * that they last for sixteen hosts even if somebody uses them up. Candidates need far fewer: 31
+ * voters that find no host for five leases of 3 s use about a thousand, and for five leases of a
+ * minute about fifteen thousand. */
+#define CT_TERM_REACH ((CT_TERM_NUMBER_MAX + 1) / 16)
 
 enum ct_election_state {
     CT_ELECTION_FOLLOWING,
@@ -78,7 +90,9 @@ struct ct_election {
     struct ct_voter self;
     enum ct_election_state state;
     struct ct_job_record record;
-    uint64_t seen;      /* the highest term that it knows of */
+    uint64_t seen;      /* the highest term that it knows of; 0 = it has had no host yet */
+    uint64_t known;     /* the same, as of when it last followed or lost a host */
+    uint64_t far_id;    /* the last one that named a term out of reach; 0 = nobody has */
     uint64_t promised;  /* the highest term in which it has voted for another or followed a host */
     uint64_t floor;     /* it follows no host of an earlier term, whatever becomes of its votes */
     struct ct_promise { /* votes above `floor`, each until it is known to be void */
@@ -114,7 +128,8 @@ void ct_election_init(struct ct_election *election, const struct ct_voter *self,
 /* This agent is the first host, which nobody elects. */
 void ct_election_begin_hosting(struct ct_election *election);
 
-/* A link to a host is up. Returns false if its term is over; then the link is to be closed. */
+/* A link to a host is up. Returns false if its term is over or out of reach; then the link is to be
+ * closed. */
 bool ct_election_followed(struct ct_election *election, const struct ct_voter *host, uint64_t term,
                           int64_t now_ns);
 

@@ -20,6 +20,7 @@
  * All fit in the numbers of JSON. */
 #define CT_TERM_FIRST UINT64_C(1)
 #define CT_TERM_NUMBER_MAX UINT64_C(0xfffff)
+#define CT_TERM_MAX (CT_TERM_NUMBER_MAX << 32 | UINT32_MAX)
 
 static inline uint64_t ct_term_number(uint64_t term)
 {

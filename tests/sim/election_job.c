@@ -18,6 +18,14 @@ static struct event plain(enum what what)
     return (struct event){.what = what, .record = -1, .conn = -1};
 }
 
+/* Is it an agent that names terms which nobody has reached? It has a vote and workers like any
+ * other, so the job must neither break the rules nor end because of it. */
+static bool names_far_terms(const struct sim_el *sim, int life)
+{
+    int last = sim->plan.nodes + sim->plan.daemon - 1;
+    return sim->plan.far_terms && sim->lives[life].machine == last;
+}
+
 /* ---- agents --------------------------------------------------------------------------------- */
 
 static void stop_workers(struct sim_el *sim, int life)
@@ -113,6 +121,7 @@ void el_todo(struct sim_el *sim, int life, const struct ct_election_todo *todo)
             struct event e = plain(P_ASK);
             e.id = ids[i];
             e.ask = todo->question;
+            e.ask.term = names_far_terms(sim, life) ? CT_TERM_MAX : e.ask.term;
             if (ids[i] != l->election.self.id) {
                 el_packet(sim, life, sim->lives[ids[i] - 1].machine, &e);
             }
@@ -142,6 +151,9 @@ static void on_ask(struct sim_el *sim, int life, const struct event *e)
     struct life *l = &sim->lives[life];
     struct event reply = plain(P_ANSWER);
     ct_election_asked(&l->election, &e->ask, el_clock(sim, life), &reply.answer);
+    if (names_far_terms(sim, life)) {
+        reply.answer.seen = CT_TERM_MAX;
+    }
     if (reply.answer.record != NULL) {
         reply.record = el_intern(sim, reply.answer.record);
     }

@@ -525,6 +525,7 @@ static struct plan random_plan(uint64_t seed)
         plan.delay = MS;
     }
     plan.machines = plan.nodes + plan.spares + 1;
+    plan.far_terms = el_random(sim, 3) == 0;
     free(sim);
     return plan;
 }
@@ -556,9 +557,10 @@ int main(int argc, char **argv)
             again.faults = fewer;
             el_fini(sim);
             if (el_run(sim, &again) != 0 || fewer == plan.faults) {
-                (void)printf("seed %llu, %d of %d faults, %d nodes, %d spares%s: %s\n",
+                (void)printf("seed %llu, %d of %d faults, %d nodes, %d spares%s%s: %s\n",
                              (unsigned long long)plan.seed, fewer, plan.faults, plan.nodes,
-                             plan.spares, plan.daemon ? ", a daemon" : "", sim->broken);
+                             plan.spares, plan.daemon ? ", a daemon" : "",
+                             plan.far_terms ? ", far terms" : "", sim->broken);
                 break;
             }
         }

@@ -28,6 +28,7 @@ struct plan {
     int machines, nodes, spares, max_restarts, faults;
     bool daemon;    /* the first host is no agent */
     bool lose_host; /* one fault only: the host dies */
+    bool far_terms; /* agents of one machine name the last term of all */
     int64_t span, delay;
 };
 

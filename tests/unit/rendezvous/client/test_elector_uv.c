@@ -42,7 +42,17 @@ struct fixture {
     struct ct_job_record record;
     bool decided; /* somebody hosts, or has given up */
     bool found;   /* somebody has found a host */
+    struct ct_log log;
+    char warned[CT_LOG_LINE_MAX]; /* the last warning */
+    int warnings;
 };
+
+static void on_line(void *data, enum ct_log_level level, const char *line)
+{
+    struct fixture *f = data;
+    f->warnings += level == CT_LOG_WARNING;
+    (void)snprintf(f->warned, sizeof(f->warned), "%s", line);
+}
 
 static bool on_ask(void *data, const struct ct_vote_ask *ask, struct ct_msg *vote)
 {
@@ -84,6 +94,7 @@ static void open_agent(struct fixture *f, int i, const struct ct_token *token)
     const struct ct_server_options options = {.agents = &agent->agents, .access = &nobody};
     assert_int_equal(ct_server_open(&f->loop, &options, &agent->server, &err), 0);
     const struct ct_elector_options elector = {.token = token,
+                                               .log = &f->log,
                                                .id = (uint64_t)i + 1,
                                                .lease_ms = 3000,
                                                .give_up_ms = 60000,
@@ -145,6 +156,7 @@ static struct fixture *new_fixture(void)
 {
     struct fixture *f = calloc(1, sizeof(*f));
     assert_non_null(f);
+    f->log = (struct ct_log){on_line, f, CT_LOG_WARNING};
     return f;
 }
 
@@ -299,6 +311,27 @@ static void test_a_station_answers_one_question_and_takes_no_member(void **state
     end(f);
 }
 
+/* It asks twice, and the warning comes once. */
+static void test_a_term_that_nobody_has_reached_is_warned_of(void **state)
+{
+    struct fixture *f = new_fixture();
+    (void)state;
+    begin(f, &good);
+    ct_elector_lost(f->agents[1].elector);
+    for (int i = 0; i < 2; i++) {
+        struct visitor asks = {.told = false};
+        visit(f, &asks, 1, CT_MSG_ASK);
+        asks.msg->ask = (struct ct_vote_ask){.id = 3, .term = CT_TERM_MAX, .record_term = 1};
+        ct_loop_run_until(&f->loop, &asks.lost);
+        assert_true(asks.told && asks.heard == CT_MSG_VOTE);
+        leave(f, &asks);
+    }
+    assert_int_equal(f->warnings, 1);
+    assert_non_null(strstr(f->warned, "127.0.0.1 names a term that no election can have reached"));
+    assert_int_equal(ct_elector_state(f->agents[1].elector)->seen, CT_TERM_FIRST);
+    end(f);
+}
+
 static void test_a_station_hosts_and_stops_hosting(void **state)
 {
     struct fixture *f = new_fixture();
@@ -333,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_half_is_enough_after_a_death),
         cmocka_unit_test(test_another_token_gets_no_vote),
         cmocka_unit_test(test_a_station_answers_one_question_and_takes_no_member),
+        cmocka_unit_test(test_a_term_that_nobody_has_reached_is_warned_of),
         cmocka_unit_test(test_a_station_hosts_and_stops_hosting),
     };
     return cmocka_run_group_tests_name("elector_uv", tests, NULL, NULL);

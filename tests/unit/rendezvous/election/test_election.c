@@ -324,6 +324,71 @@ static void test_who_finds_nobody_ends(void **state)
     assert_true(todo.give_up && todo.exit_code == 7);
 }
 
+/* The loser of an election, and an agent that follows its host, hear terms that nobody can have
+ * reached. Both must be able to stand and to vote afterwards. */
+static void test_a_term_out_of_reach_blocks_no_election(void **state)
+{
+    const struct ct_vote_ask far = {3, CT_TERM_MAX, CT_TERM_MAX, 9};
+    struct ct_election e = follower(2, 3);
+    struct ct_vote_answer answer;
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    ct_election_asked(&e, &far, 0, &answer);
+    ct_election_lost(&e, 0);
+    ct_election_asked(&e, &far, 0, &answer);
+    assert_false(answer.granted);
+    assert_int_equal(e.far_id, 3);
+    assert_true(grants(&e, 3, CT_TERM_REACH, 0));
+    assert_false(grants(&e, 3, CT_TERM_REACH + 1, 0));
+
+    e = follower(2, 3);
+    ct_election_lost(&e, 0);
+    struct ct_job_record late = record_of(3);
+    struct ct_voter host = voter(3);
+    late.term = CT_TERM_MAX;
+    const struct ct_vote_answer lie = {
+        .id = 3, .seen = CT_TERM_MAX, .record = &late, .host = &host, .host_term = CT_TERM_MAX};
+    ct_election_answered(&e, &lie, 0, &todo);
+    assert_false(todo.join);
+    assert_int_equal(e.record.term, CT_TERM_FIRST);
+    assert_false(ct_election_followed(&e, &host, CT_TERM_MAX, 0));
+    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
+    assert_int_equal(ct_term_number(question.term), 1);
+    grant_by(&e, 1, question.term, 0, now_ns, &todo);
+    assert_true(todo.host);
+    ct_election_answered(&e, &lie, now_ns, &todo); /* nor does a host yield to it */
+    assert_true(!todo.stop_hosting && e.state == CT_ELECTION_HOSTING);
+}
+
+/* Somebody asks in the highest term that is within reach, again and again. */
+static void test_who_uses_terms_up_reaches_a_sixteenth_of_them(void **state)
+{
+    struct ct_election e = follower(2, 3);
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    ct_election_lost(&e, 0);
+    for (uint64_t number = 1; number <= CT_TERM_NUMBER_MAX; number += CT_TERM_REACH / 2) {
+        (void)grants(&e, 3, number, 0);
+    }
+    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
+    assert_true(ct_term_number(question.term) <= CT_TERM_REACH + 1);
+}
+
+/* An agent that comes late follows a host of any term, and is misled by nobody else. */
+static void test_the_first_host_of_an_agent_may_have_any_term(void **state)
+{
+    struct ct_election e;
+    struct ct_voter self = voter(9), host = voter(1);
+    (void)state;
+    ct_election_init(&e, &self, LEASE_MS, GIVE_UP_MS);
+    assert_false(grants(&e, 3, CT_TERM_NUMBER_MAX, 0));
+    assert_true(ct_election_followed(&e, &host, UINT64_C(200000) << 32 | 1, 0));
+    ct_election_lost(&e, 0);
+    assert_true(ct_election_followed(&e, &host, UINT64_C(200001) << 32 | 1, 0));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +404,9 @@ int main(void)
         cmocka_unit_test(test_a_vote_binds_until_it_is_void),
         cmocka_unit_test(test_a_host_yields_to_one_of_a_later_term),
         cmocka_unit_test(test_who_finds_nobody_ends),
+        cmocka_unit_test(test_a_term_out_of_reach_blocks_no_election),
+        cmocka_unit_test(test_who_uses_terms_up_reaches_a_sixteenth_of_them),
+        cmocka_unit_test(test_the_first_host_of_an_agent_may_have_any_term),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

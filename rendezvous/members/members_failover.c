@@ -76,6 +76,7 @@ int members_failover_init(struct ct_members *m)
     m->failover = f;
     f->options = *options;
     f->begun_ns = INT64_MIN;
+    f->loss.node_rank = -1;
     m->options.failover = NULL;
     ct_job_record_init(&f->found);
     if (options->record != NULL) {
@@ -353,7 +354,10 @@ void members_failover_joined(struct ct_members *m, struct ct_member *member, int
     if (!members_failover_on(m)) {
         return;
     }
-    f->begun_ns = f->begun_ns == INT64_MIN ? now_ns : f->begun_ns;
+    if (f->begun_ns == INT64_MIN) {
+        f->begun_ns = now_ns;
+        members_place_lost(&m->places, f->loss.node_rank, f->loss.host, f->loss.address, now_ns);
+    }
     if (f->elected && !f->served) {
         give_rank_back(m, member);
     }
@@ -473,4 +477,21 @@ const char *members_failover_wait(const struct ct_members *m, int64_t now_ns)
                ? "more than half of the last world is missing"
            : fence(m) > now_ns ? "the next world waits until the nodes that are lost have stopped"
                                : "";
+}
+
+bool members_failover_was_host(const struct ct_members *m, int place)
+{
+    return members_failover_on(m) && !m->failover->served && m->failover->loss.node_rank == place;
+}
+
+void members_failover_where(const struct ct_members *m, char *out, size_t size)
+{
+    const struct members_failover *f = m->failover;
+    out[0] = '\0';
+    if (members_failover_on(m) && f->elected) {
+        const char *address = m->store_addr[0] != '\0' ? m->store_addr : f->options.self.address;
+        bool v6 = strchr(address, ':') != NULL;
+        (void)snprintf(out, size, "%s%s%s:%u", v6 ? "[" : "", address, v6 ? "]" : "",
+                       (unsigned)f->options.self.port);
+    }
 }

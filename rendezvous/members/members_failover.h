@@ -76,6 +76,13 @@ bool members_failover_take_loss(struct ct_members *m, int64_t now_ns);
 /* Why a complete world does not form; "" = nothing of the failover is in its way. */
 const char *members_failover_wait(const struct ct_members *m, int64_t now_ns);
 
+/* Had this node rank the former host, and no world has begun since? */
+bool members_failover_was_host(const struct ct_members *m, int place);
+
+/* Where a node meets the job, as "10.0.0.2:4711" for --rdzv-endpoint, if the host is not the first
+ * one, whose place all know; else "". */
+void members_failover_where(const struct ct_members *m, char *out, size_t size);
+
 /* Says, once, that this host has lost its quorum while a world of it could run. */
 void members_failover_tick(struct ct_members *m, int64_t now_ns);
 int64_t members_failover_next(const struct ct_members *m);

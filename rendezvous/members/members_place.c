@@ -127,25 +127,31 @@ void members_place_release(struct members_places *places, const struct ct_member
     }
 }
 
-void members_place_remember(struct members_places *places, const struct ct_member *member,
-                            int64_t now_ns)
+void members_place_lost(struct members_places *places, int at, const char *host,
+                        const char *address, int64_t now_ns)
 {
-    int at = member->node_rank >= 0 ? member->node_rank : member->wish;
     if (at < 0 || at >= places->count || places->at[at].wisher != NULL) {
         return;
     }
-    size_t host = strlen(member->host) + 1, address = strlen(member->address) + 1;
-    struct members_gone *gone = ct_malloc(sizeof(*gone) + host + address);
+    size_t host_size = strlen(host) + 1, address_size = strlen(address) + 1;
+    struct members_gone *gone = ct_malloc(sizeof(*gone) + host_size + address_size);
     if (gone != NULL) {
         gone->left_ns = now_ns;
         gone->host = (char *)(gone + 1);
-        gone->address = gone->host + host;
-        memcpy(gone->host, member->host, host);
-        memcpy(gone->address, member->address, address);
+        gone->address = gone->host + host_size;
+        memcpy(gone->host, host, host_size);
+        memcpy(gone->address, address, address_size);
     }
     free_gone(places, &places->at[at]);
     places->at[at].gone = gone;
     places->num_gone += gone != NULL;
+}
+
+void members_place_remember(struct members_places *places, const struct ct_member *member,
+                            int64_t now_ns)
+{
+    int at = member->node_rank >= 0 ? member->node_rank : member->wish;
+    members_place_lost(places, at, member->host, member->address, now_ns);
 }
 
 void members_place_forget_gone(struct members_places *places)

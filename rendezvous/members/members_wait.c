@@ -47,6 +47,11 @@ static void describe(const struct ct_members *m, int place, int64_t now_ns, char
     size_t used = len > 0 && (size_t)len < size ? (size_t)len : 0;
     if (gone == NULL) {
         (void)snprintf(out + used, size - used, " never connected");
+    } else if (members_failover_was_host(m, place)) {
+        (void)snprintf(out + used, size - used,
+                       " hosted the job's store%s%.64s and was lost %" PRId64 " s ago",
+                       gone->address[0] != '\0' ? " at " : "", gone->address,
+                       (now_ns - gone->left_ns) / CT_NS_PER_S);
     } else {
         (void)snprintf(out + used, size - used, " connected%s%.64s and left %" PRId64 " s ago",
                        gone->address[0] != '\0' ? " from " : "", gone->address,
@@ -162,6 +167,19 @@ static void add_missing(const struct ct_members *m, int64_t now_ns, char *out, s
     ct_free(places);
 }
 
+/* Adds where a node has to come that is to replace a lost one, and how long it has. */
+static void add_where(const struct ct_members *m, int64_t now_ns, char *out, size_t size)
+{
+    char where[CT_HOST_MAX + 16];
+    members_failover_where(m, where, sizeof(where));
+    if (where[0] == '\0' || m->due.join_ns == NEVER) {
+        return;
+    }
+    int64_t left_ns = m->due.join_ns > now_ns ? m->due.join_ns - now_ns : 0;
+    add(out, size, "; a replacement must come to %s (--rdzv-endpoint) within %" PRId64 " s", where,
+        left_ns / CT_NS_PER_S);
+}
+
 /* Adds who is there, such as "; present: gpu-[1-3]"; without memory it adds nothing. */
 static void add_present(const struct ct_members *m, const char *before, char *out, size_t size)
 {
@@ -188,6 +206,7 @@ void members_wait_text(const struct ct_members *m, int64_t now_ns, char *out, si
         (void)snprintf(out, size, "waiting for %d of %d nodes", missing, m->job.min_nodes);
         add_missing(m, now_ns, out, size);
         add_present(m, "; present: ", out, size);
+        add_where(m, now_ns, out, size);
         if (members_elastic(m)) {
             add(out, size, "; then up to %d more may join", m->job.max_nodes - m->job.min_nodes);
         }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job outlives the machine that hosts its rendezvous, and its ctrun; each machine is a network namespace."""
 
+import re
 import signal
 
 import testlib
@@ -45,12 +46,12 @@ class Failover(testlib.Case):
         self.token.touch(mode=0o600)
         self.token.write_text("correct-horse-battery-staple\n")
 
-    def start_node(self, cluster, i, *options, conf="", worker=None, token=True):
+    def start_node(self, cluster, i, *options, conf="", worker=None, token=True, endpoint=None, settle=0.5):
         worker = worker or ("--no-python", "sh", "-c", WORKER.replace("$", "$$"), self.go)
         return self.start(
             *cluster.nodes[i], testlib.program("ctrun"), "--nproc-per-node", 1, "--rdzv-backend", "c10d",
-            "--rdzv-endpoint", f"{cluster.addresses[0]}:29400", *(("--token-file", self.token) if token else ()), "--rdzv-conf",
-            f"join_timeout=120,last_call_timeout=0.5{conf}", "--shutdown-timeout", 20, *options, *worker,
+            "--rdzv-endpoint", endpoint or f"{cluster.addresses[0]}:29400", *(("--token-file", self.token) if token else ()), "--rdzv-conf",
+            f"join_timeout=120,last_call_timeout={settle}{conf}", "--shutdown-timeout", 20, *options, *worker,
         )  # fmt: skip
 
     def start_job(self, count, *options, **more):
@@ -63,6 +64,10 @@ class Failover(testlib.Case):
     def generation(self, job):
         """The newest generation in which the job's worker has begun."""
         return max((int(line.split("up ")[1].split()[0]) for line in job.out.splitlines() if "up " in line), default=-1)
+
+    def rank(self, job):
+        """That of its newest worker; each node has one."""
+        return int(job.out.split("up ")[-1].split()[1])
 
     def all_up(self, jobs, after=-1):
         """Waits until one generation after that one runs on all; returns it."""
@@ -114,6 +119,52 @@ class Failover(testlib.Case):
         self.all_up(jobs[1:], before)
         for result in self.finish(jobs[1:]):
             self.assertIn("generation 1: node", result.err)
+
+    def test_those_who_wait_are_told_where_a_replacement_must_come(self):
+        cluster, jobs = self.start_job(3, "--nnodes", 3, "--max-restarts", 3)
+        before = self.all_up(jobs)
+        jobs[0].signal(signal.SIGKILL)
+
+        def told():
+            return re.search(
+                r"waiting for 1 of 3 nodes: node rank 0 \(node-1\) hosted the job's store at 10\.9\.1\.1 and was lost "
+                r"\d+ s ago; present: node-\[2-3\]; a replacement must come to (10\.9\.1\.[23]:\d+) "
+                r"\(--rdzv-endpoint\) within 1\d\d s",
+                jobs[1].err,
+            )
+
+        where = wait_until(told, "where to come", PATIENCE).group(1)
+        jobs[0] = self.start_node(cluster, 0, "--nnodes", 3, "--max-restarts", 3, endpoint=where)
+        self.all_up(jobs, before)
+        self.assertEqual(self.rank(jobs[0]), 0)
+        self.finish(jobs)
+
+    def start_again(self, *options, settle, go_on=False):
+        """Kills an agent that does not host, and starts it with the same command line: at once, or when the others
+        have gone on. Returns the node ranks before and after."""
+        cluster, jobs = self.start_job(3, *options, "--max-restarts", 9, settle=settle)
+        before = self.all_up(jobs)
+        ranks = [self.rank(job) for job in jobs]
+        jobs[1].signal(signal.SIGKILL)
+        if go_on:
+            before = self.all_up([jobs[0], jobs[2]], before)
+        jobs[1] = self.start_node(cluster, 1, *options, "--max-restarts", 9, settle=settle)
+        self.all_up(jobs, before)
+        again = [self.rank(job) for job in jobs]
+        self.finish(jobs)
+        return ranks, again
+
+    def test_an_agent_that_is_started_again_has_its_old_node_rank(self):
+        before, again = self.start_again("--nnodes", 3, settle=0.5)
+        self.assertEqual(before, again)
+
+    def test_so_has_one_of_an_elastic_job_that_waits_for_it(self):
+        before, again = self.start_again("--nnodes", "2:3", settle=100)
+        self.assertEqual(before, again)
+
+    def test_one_that_is_started_again_joins_a_job_that_went_on_without_it(self):
+        _, again = self.start_again("--nnodes", "2:3", settle=0.5, go_on=True)
+        self.assertEqual(sorted(again), [0, 1, 2])
 
     def test_the_next_host_is_killed_too(self):
         _, jobs = self.start_job(5, "--nnodes", "2:5", "--max-restarts", 3)

@@ -221,6 +221,42 @@ static void test_a_dead_host_is_named_and_not_waited_for(void **state)
     free(history);
 }
 
+/* A job of a fixed number of nodes waits for another one. It does not know the new host's address.
+ */
+static void test_those_who_wait_are_told_whom_they_lost_and_where_to_come(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    const struct ct_members_failover elected = {.self = {.id = 1, .address = "10.0.0.1", .port = 7},
+                                                .term = UINT64_C(1) << 32 | 1,
+                                                .record = &record,
+                                                .fence_ns = INT64_MIN,
+                                                .lost = {.id = 12, .address = "10.0.0.9"},
+                                                .lost_is_dead = true,
+                                                .lost_name = "gpu-9",
+                                                .lost_why = "connection reset by peer"};
+    (void)state;
+    record.formed.list[0].id = 12;
+    begin_failover(&s, 3, 3, 0, 5, &elected);
+    join(&s, 1);
+    join(&s, 2);
+    pledge(&s, 1);
+    pledge(&s, 2);
+    pass(&s, 6 * S);
+    assert_string_equal(
+        s.nodes[1].last_text,
+        "waiting for 1 of 3 nodes: node rank 0 (gpu-9) hosted the job's store at "
+        "10.0.0.9 and was lost 5 s ago; present: gpu-[1-2]; a replacement must come "
+        "to 10.0.0.1:7 (--rdzv-endpoint) within 55 s");
+    join(&s, 9); /* another life of that ctrun gets its node rank back */
+    pledge(&s, 1);
+    pledge(&s, 2);
+    pledge(&s, 9);
+    say(&s, 9, CT_MSG_SERVING, 5);
+    assert_int_equal(s.nodes[9].last_world.node_rank, 0);
+    end(&s);
+}
+
 /* Ranks stay with those that had them, although a spare has joined first. */
 static void test_survivors_keep_their_node_ranks(void **state)
 {
@@ -442,6 +478,7 @@ int main(void)
         cmocka_unit_test(test_nothing_waits_for_the_dead),
         cmocka_unit_test(test_a_new_host_goes_on_where_the_old_one_was),
         cmocka_unit_test(test_a_dead_host_is_named_and_not_waited_for),
+        cmocka_unit_test(test_those_who_wait_are_told_whom_they_lost_and_where_to_come),
         cmocka_unit_test(test_survivors_keep_their_node_ranks),
         cmocka_unit_test(test_nobody_waits_for_a_node_that_took_its_leave),
         cmocka_unit_test(test_a_host_that_nobody_joins_gives_up),

@@ -242,6 +242,19 @@ static int open_requests(struct ct_agent_run *run, struct ct_err *err)
                                err);
 }
 
+static enum ct_join_preflight preflight_of(const struct ct_options *options)
+{
+    switch (options->preflight) {
+    case CT_PREFLIGHT_OFF:
+        return CT_JOIN_PREFLIGHT_NONE;
+    case CT_PREFLIGHT_FIRST:
+        return options->preflight_only ? CT_JOIN_PREFLIGHT_ONLY : CT_JOIN_PREFLIGHT_FIRST;
+    case CT_PREFLIGHT_EACH:
+        return options->preflight_only ? CT_JOIN_PREFLIGHT_ONLY : CT_JOIN_PREFLIGHT_EACH;
+    }
+    return CT_JOIN_PREFLIGHT_NONE;
+}
+
 static void fill_join(struct ct_agent_run *run)
 {
     const struct ct_options *options = run->job->options;
@@ -259,6 +272,7 @@ static void fill_join(struct ct_agent_run *run)
     join->max_nodes = resolved->max_nodes;
     join->spares = options->spares;
     join->max_restarts = options->max_restarts;
+    join->preflight = preflight_of(options);
     join->limits = options->limits;
     join->settle_ms = options->rdzv_conf.settle_ms;
     join->join_ms = options->rdzv_conf.join_ms;

@@ -266,10 +266,8 @@ static int gather(struct probe *probe, struct ct_preflight_machine **out, struct
     for (int i = 0; rc == 0 && i < probe->nodes; i++) {
         rc = get(probe, "row", i, ct_deadline_left_ms(NULL, deadline_ns), &text, err);
         if (rc == CT_ETIMEDOUT) {
-            rc = ct_err_set(err, rc,
-                            "node %d has not taken part within %d s; give --preflight to the ctrun "
-                            "of every machine, or to none",
-                            i, ROWS_MS / 1000);
+            rc = ct_err_set(err, rc, "node rank %d has not taken part within %d s", i,
+                            ROWS_MS / 1000);
         }
         rc = rc == 0 ? ct_preflight_machine_read(ct_buf_cstr(&text), &machines[i], err) : rc;
     }
@@ -353,6 +351,10 @@ static int hear_plan(struct probe *probe, struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT;
     int rc = get(probe, "plan", 0, ROWS_MS + STORE_MS, &text, err);
+    if (rc == CT_ETIMEDOUT) {
+        rc = ct_err_set(err, rc, "node rank 0 has sent no plan within %d s",
+                        (ROWS_MS + STORE_MS) / 1000);
+    }
     if (rc == 0) {
         cJSON *plan = cJSON_Parse(ct_buf_cstr(&text));
         rc = read_plan(probe, plan, err);

@@ -162,6 +162,16 @@ static const struct ct_json_field queries_field =
     OTHER(ON(JOIN), "queries", join.queries, CT_JSON_BOOL);
 static const struct ct_json_field stands_field =
     OTHER(ON(JOIN), "stands", join.stands, CT_JSON_BOOL);
+/* This one is absent in the JOIN of a node without a preflight. */
+static const char *const preflights[CT_JOIN_PREFLIGHTS] = {"none", "first", "each", "only"};
+static const struct ct_json_field preflight_field = {ON(JOIN),
+                                                     "preflight",
+                                                     CT_JSON_NAME,
+                                                     offsetof(struct ct_msg, join.preflight),
+                                                     CT_JOIN_PREFLIGHTS,
+                                                     0,
+                                                     0,
+                                                     preflights};
 /* This one is absent where there is nothing to say, and in the messages of an older ctrun. */
 static const struct ct_json_field spare_field = TEXT(ON(SPARE), "text", text);
 /* This one is absent if the job has no ports, and in messages of an older ctrun. */
@@ -281,6 +291,10 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
     }
     if (msg->type == CT_MSG_JOIN && msg->join.stands &&
         ct_json_write_fields(object, &stands_field, 1, on, msg) != 0) {
+        return CT_ENOMEM;
+    }
+    if (msg->type == CT_MSG_JOIN && msg->join.preflight != CT_JOIN_PREFLIGHT_NONE &&
+        ct_json_write_fields(object, &preflight_field, 1, on, msg) != 0) {
         return CT_ENOMEM;
     }
     if (msg->type == CT_MSG_SPARE && msg->text[0] != '\0' &&
@@ -422,6 +436,7 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
     if (out->type == CT_MSG_JOIN) {
         int rc = read_optional(object, &queries_field, out, err);
         rc = rc == 0 ? read_optional(object, &stands_field, out, err) : rc;
+        rc = rc == 0 ? read_optional(object, &preflight_field, out, err) : rc;
         rc = rc == 0 ? ct_restart_limits_from_json(object, &out->join.limits, err) : rc;
         if (rc != 0) {
             return rc;

@@ -108,6 +108,16 @@ enum ct_msg_type {
 };
 
 /* What an agent tells about its node, and about the job as it was started there. */
+/* How a node is checked with all others before a generation: with --preflight=first or each, or
+ * with --preflight-only. */
+enum ct_join_preflight {
+    CT_JOIN_PREFLIGHT_NONE,
+    CT_JOIN_PREFLIGHT_FIRST,
+    CT_JOIN_PREFLIGHT_EACH,
+    CT_JOIN_PREFLIGHT_ONLY,
+    CT_JOIN_PREFLIGHTS,
+};
+
 struct ct_msg_join {
     char run_id[CT_RUN_ID_MAX];
     char host[CT_HOST_MAX]; /* the name that the machine has for itself */
@@ -122,6 +132,7 @@ struct ct_msg_join {
      * that joins; all others must send the same. */
     int min_nodes, max_nodes, spares;
     int max_restarts;
+    int preflight;        /* enum ct_join_preflight; NONE for an older ctrun */
     int64_t settle_ms;    /* how long to wait for more nodes after min_nodes are there; --rdzv-conf
                              last_call_timeout */
     int64_t join_ms;      /* how long a world may take to form; join_timeout */

@@ -48,7 +48,8 @@ static int check_values(const struct ct_msg_join *join, struct ct_err *err)
         return ct_err_set(err, CT_EINVAL, "node %s wants %d workers, a node may have %d",
                           join->host, join->workers, CT_MAX_NODE_WORKERS);
     }
-    if (join->workers < 1 || join->node_rank < -1 || join->max_restarts < 0 ||
+    if (join->preflight < 0 || join->preflight >= CT_JOIN_PREFLIGHTS || join->workers < 1 ||
+        join->node_rank < -1 || join->max_restarts < 0 ||
         !ct_restart_limits_are_sound(&join->limits) || join->heartbeat_ms < 1 ||
         join->heartbeat_ms > CT_CONTROL_MAX_MS || join->settle_ms < 0 ||
         join->settle_ms > CT_CONTROL_MAX_MS || join->join_ms < 0 ||
@@ -56,6 +57,13 @@ static int check_values(const struct ct_msg_join *join, struct ct_err *err)
         return ct_err_set(err, CT_EINVAL, "node %s joins with numbers out of range", join->host);
     }
     return 0;
+}
+
+static const char *preflight_text(const struct ct_msg_join *join)
+{
+    static const char *const texts[CT_JOIN_PREFLIGHTS] = {"no --preflight", "--preflight=first",
+                                                          "--preflight=each", "--preflight-only"};
+    return texts[join->preflight];
 }
 
 static int check_same(const struct ct_msg_join *job, const struct ct_msg_join *join,
@@ -85,6 +93,12 @@ static int check_same(const struct ct_msg_join *job, const struct ct_msg_join *j
         return ct_err_set(err, CT_EINVAL,
                           "node %s says --spares %d, the job was begun with --spares %d",
                           join->host, join->spares, job->spares);
+    }
+    if (job->preflight != join->preflight) { /* the others would wait for it in vain */
+        return ct_err_set(err, CT_EINVAL,
+                          "node %s says %s, the job was begun with %s; all machines of the job "
+                          "need the same",
+                          join->host, preflight_text(join), preflight_text(job));
     }
     const char *option = ct_restart_limits_differ(&job->limits, &join->limits);
     if (option != NULL) { /* without --max-restarts, its number follows from the budget */

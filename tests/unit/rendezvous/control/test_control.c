@@ -62,6 +62,7 @@ static struct ct_msg *filled(enum ct_msg_type type)
                  4,
                  1,
                  5,
+                 CT_JOIN_PREFLIGHT_EACH,
                  3000,
                  600000,
                  2500,
@@ -402,11 +403,13 @@ static void test_older_peers_are_understood(void **state)
     size_t used = 0;
     (void)state;
     msg->join.queries = msg->join.stands = false;
+    msg->join.preflight = CT_JOIN_PREFLIGHT_NONE;
     msg->join.voter = (struct ct_voter){0};
     assert_int_equal(encode(msg, &bytes), 0);
     assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "\"id\"", 4));
     assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "queries", 7));
     assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "stands", 6));
+    assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "preflight", 9));
     assert_int_equal(
         ct_msg_decode(ct_buf_bytes(&bytes), bytes.len, CT_CONTROL_MAX_JOIN, read, &used, NULL), 0);
     assert_false(read->join.queries || read->join.stands);

@@ -246,6 +246,11 @@ static void test_options_must_agree(void **state)
     refused(&s, 3, -1, CT_EINVAL,
             "node gpu-3 says --max-restarts 0, the job was begun with --max-restarts 3");
     s.job.max_restarts = 3;
+    s.job.preflight = CT_JOIN_PREFLIGHT_EACH;
+    refused(&s, 3, -1, CT_EINVAL,
+            "node gpu-3 says --preflight=each, the job was begun with no --preflight; all machines "
+            "of the job need the same");
+    s.job.preflight = CT_JOIN_PREFLIGHT_NONE;
     s.job.run_id[0] = 'x';
     refused(&s, 3, -1, CT_EINVAL, "node gpu-3 says --rdzv-id x, the job here is r");
     s.job.run_id[0] = 'r';

@@ -12,6 +12,11 @@
 #include <string.h>
 
 #define OF_ALL 1
+/* What another machine says is printed, so it must be a number of a usual length: clocks that
+ * differ by 30,000 years, a petabyte per second, a latency of a day. */
+#define CLOCK_MAX_S INT64_C(1000000000000)
+#define RATE_MAX INT64_C(1000000000000000)
+#define LATENCY_MAX_S 86400
 /* Among the machines of a job; a report leaves it out. */
 #define INTERNAL 2
 
@@ -39,7 +44,7 @@ static const struct ct_json_field machine_fields[] = {
     {OF_ALL, "rdma_devices", CT_JSON_INT, AT(rdma), 0, 0, INT_MAX, NULL},
     TEXT(OF_ALL, "folder", folder),
     BYTES("folder_free", folder_free),
-    {OF_ALL, "clock_s", CT_JSON_REAL, AT(clock_s), 0, 0, 0, NULL},
+    {OF_ALL, "clock_s", CT_JSON_REAL, AT(clock_s), 0, -CLOCK_MAX_S, CLOCK_MAX_S, NULL},
     {OF_ALL, "gpus", CT_JSON_INT, AT(gpus), 0, -1, CT_PREFLIGHT_GPUS_MAX, NULL},
     TEXT(OF_ALL, "gpu_trouble", gpu_trouble),
     {OF_ALL, "xids", CT_JSON_INT, AT(xids), 0, -1, INT_MAX, NULL},
@@ -51,8 +56,8 @@ static const struct ct_json_field machine_fields[] = {
 #define AT(member) offsetof(struct ct_preflight_link, member)
 static const struct ct_json_field link_fields[] = {
     {OF_ALL, "partner", CT_JSON_INT, AT(partner), 0, 0, INT_MAX, NULL},
-    {OF_ALL, "bytes_per_s", CT_JSON_REAL, AT(rate), 0, 0, 0, NULL},
-    {OF_ALL, "latency_s", CT_JSON_REAL, AT(latency_s), 0, 0, 0, NULL},
+    {OF_ALL, "bytes_per_s", CT_JSON_REAL, AT(rate), 0, 0, RATE_MAX, NULL},
+    {OF_ALL, "latency_s", CT_JSON_REAL, AT(latency_s), 0, 0, LATENCY_MAX_S, NULL},
     {OF_ALL, "error", CT_JSON_CUT, AT(error), CT_PREFLIGHT_TEXT_MAX, 0, 0, NULL},
 };
 #undef AT

@@ -256,6 +256,13 @@ static int64_t wall_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS;
 }
 
+static int read_row(struct ct_buf *text, int node_rank, struct ct_preflight_machine *out,
+                    struct ct_err *err)
+{
+    int rc = ct_preflight_machine_read(ct_buf_cstr(text), out, err);
+    return rc != 0 ? ct_err_wrap(err, "node rank %d", node_rank) : 0;
+}
+
 /* Node rank 0: waits for all rows. */
 static int gather(struct probe *probe, struct ct_preflight_machine **out, struct ct_err *err)
 {
@@ -269,7 +276,7 @@ static int gather(struct probe *probe, struct ct_preflight_machine **out, struct
             rc = ct_err_set(err, rc, "node rank %d has not taken part within %d s", i,
                             ROWS_MS / 1000);
         }
-        rc = rc == 0 ? ct_preflight_machine_read(ct_buf_cstr(&text), &machines[i], err) : rc;
+        rc = rc == 0 ? read_row(&text, i, &machines[i], err) : rc;
     }
     ct_buf_fini(&text);
     if (rc != 0) {
@@ -374,7 +381,7 @@ static int play_round(struct probe *probe, int round, struct ct_err *err)
     int rc = 0;
     if (partner >= 0) {
         rc = get(probe, "row", probe->parts[partner], STORE_MS, &text, err);
-        rc = rc == 0 ? ct_preflight_machine_read(ct_buf_cstr(&text), &other, err) : rc;
+        rc = rc == 0 ? read_row(&text, probe->parts[partner], &other, err) : rc;
     }
     ct_buf_fini(&text);
     /* All begin together, so that each has the network for its own pair. */
@@ -423,10 +430,12 @@ static int gather_links(struct probe *probe, struct ct_preflight_machine *machin
     int rc = 0;
     for (int i = 0; rc == 0 && i < probe->count; i++) {
         rc = get(probe, "found", probe->parts[i], ROUND_MS, &text, err);
-        rc = rc == 0 ? ct_preflight_machine_read(ct_buf_cstr(&text), &machines[i], err) : rc;
+        rc = rc == 0 ? read_row(&text, probe->parts[i], &machines[i], err) : rc;
         rc = rc == 0 ? get(probe, "links", probe->parts[i], STORE_MS, &text, err) : rc;
-        rc = rc == 0 ? ct_preflight_links_read(ct_buf_cstr(&text), probe->count, &machines[i], err)
-                     : rc;
+        if (rc == 0) {
+            rc = ct_preflight_links_read(ct_buf_cstr(&text), probe->count, &machines[i], err);
+            rc = rc != 0 ? ct_err_wrap(err, "node rank %d", probe->parts[i]) : 0;
+        }
     }
     ct_buf_fini(&text);
     return rc;

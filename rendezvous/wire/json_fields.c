@@ -182,6 +182,10 @@ static int read_real(const cJSON *item, const struct ct_json_field *field, doubl
     if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble)) {
         return wrong(field, "must be a finite number or null", err);
     }
+    if (field->min < field->max &&
+        (item->valuedouble < (double)field->min || item->valuedouble > (double)field->max)) {
+        return wrong(field, "is out of range", err);
+    }
     *at = item->valuedouble;
     return 0;
 }

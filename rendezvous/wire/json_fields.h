@@ -22,7 +22,7 @@ enum ct_json_kind {
     CT_JSON_INT,   /* int in min..max */
     CT_JSON_I64,   /* int64_t in min..max */
     CT_JSON_PORT,  /* uint16_t */
-    CT_JSON_REAL,  /* finite double, null = NAN */
+    CT_JSON_REAL,  /* finite double in min..max, or any if both are 0; null = NAN */
     CT_JSON_BOOL,
     CT_JSON_HEX,  /* unsigned char[size] as 2 * size lower-case digits */
     CT_JSON_NAME, /* int (an enum) as names[value], size = how many */

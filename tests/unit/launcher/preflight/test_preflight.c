@@ -342,6 +342,9 @@ static void test_hostile_json(void **state)
         "[1]",
         "[{\"partner\":4,\"bytes_per_s\":1,\"latency_s\":1,\"error\":\"\"}]",
         "[{\"partner\":-1,\"bytes_per_s\":1,\"latency_s\":1,\"error\":\"\"}]",
+        "[{\"partner\":1,\"bytes_per_s\":1e300,\"latency_s\":1,\"error\":\"\"}]",
+        "[{\"partner\":1,\"bytes_per_s\":-1,\"latency_s\":1,\"error\":\"\"}]",
+        "[{\"partner\":1,\"bytes_per_s\":1,\"latency_s\":1e300,\"error\":\"\"}]",
         "[{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}]"};
     struct ct_preflight_machine copy = {.num_links = 0};
     (void)state;
@@ -352,6 +355,24 @@ static void test_hostile_json(void **state)
         assert_int_not_equal(ct_preflight_links_read(bad_links[i], MACHINES, &copy, NULL), 0);
         assert_int_equal(copy.num_links, 0);
     }
+}
+
+/* Numbers of others are printed. */
+static void test_a_clock_of_300_digits_is_refused(void **state)
+{
+    struct ct_preflight_machine copy;
+    struct ct_buf text = CT_BUF_INIT;
+    struct ct_err err = {0};
+    (void)state;
+    machines[1].clock_s = -1e308;
+    assert_int_equal(ct_preflight_machine_write(&machines[1], &text), 0);
+    assert_int_equal(ct_preflight_machine_read(ct_buf_cstr(&text), &copy, &err), CT_EFORMAT);
+    assert_string_equal(err.text, "field \"clock_s\" is out of range");
+    ct_buf_reset(&text);
+    machines[1].clock_s = -1.8e9; /* one that begins in 1970 */
+    assert_int_equal(ct_preflight_machine_write(&machines[1], &text), 0);
+    assert_int_equal(ct_preflight_machine_read(ct_buf_cstr(&text), &copy, &err), 0);
+    ct_buf_fini(&text);
 }
 
 static void test_the_report(void **state)
@@ -422,6 +443,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_table, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_machine_travels_as_json, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hostile_json, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_clock_of_300_digits_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_report, setup, teardown),
         cmocka_unit_test_setup_teardown(test_without_memory, setup, teardown),
     };

@@ -55,6 +55,48 @@ void ct_preflight_machine_init(struct ct_preflight_machine *machine)
     };
 }
 
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static int by_host(const void *a, const void *b)
+{
+    const struct ct_preflight_machine *one = *(struct ct_preflight_machine *const *)a;
+    const struct ct_preflight_machine *other = *(struct ct_preflight_machine *const *)b;
+    return strcmp(one->host, other->host);
+}
+
+static void mark(struct ct_preflight_machine *machine)
+{
+    (void)snprintf(machine->mark, sizeof(machine->mark), " (node %d)", machine->node_rank);
+}
+
+int ct_preflight_mark_names(struct ct_preflight_machine *machines, int count)
+{
+    struct ct_preflight_machine **sorted = ct_calloc((size_t)count + 1, sizeof(sorted[0]));
+    if (sorted == NULL) {
+        return CT_ENOMEM;
+    }
+    for (int i = 0; i < count; i++) {
+        sorted[i] = &machines[i];
+    }
+    qsort(sorted, (size_t)count, sizeof(sorted[0]), by_host);
+    for (int i = 1; i < count; i++) {
+        if (strcmp(sorted[i - 1]->host, sorted[i]->host) == 0) {
+            mark(sorted[i - 1]);
+            mark(sorted[i]);
+        }
+    }
+    ct_free(sorted);
+    return 0;
+}
+
+void ct_preflight_name(const struct ct_preflight_machine *machine, char out[CT_PREFLIGHT_NAME_MAX])
+{
+    (void)snprintf(out, CT_PREFLIGHT_NAME_MAX, "%s%s", machine->host, machine->mark);
+    ct_text_clean(out);
+}
+
+/* ---- findings ------------------------------------------------------------------------------- */
+
 static void add(struct judge *judge, int machine, bool unfit, const char *advice, const char *fmt,
                 ...) __attribute__((format(printf, 5, 6)));
 
@@ -151,6 +193,32 @@ static void check_gpus(struct judge *judge, int i)
         add(judge, i, false, "look at dmesg",
             "its kernel has logged %d Xid error%s since it was started, the last one %s",
             machine->xids, machine->xids == 1 ? "" : "s", machine->last_xid);
+    }
+}
+
+/* Those of node rank 0 count, which is the first machine. Whoever gave others elsewhere should
+ * know; one finding is enough for all. */
+static void check_limits(struct judge *judge, int i)
+{
+    const char *count = judge->machines[0].limits, *own = judge->machines[i].limits;
+    int others = 0;
+    for (int n = 0; n < judge->count; n++) {
+        const char *limits = judge->machines[n].limits;
+        bool ignored = limits[0] != '\0' && strcmp(limits, count) != 0;
+        if (ignored && n < i) {
+            return;
+        }
+        others += ignored;
+    }
+    if (own[0] != '\0' && strcmp(own, count) != 0) {
+        char more[48] = "";
+        if (others > 1) {
+            (void)snprintf(more, sizeof(more), ", nor do those of %d more machine%s", others - 1,
+                           others == 2 ? "" : "s");
+        }
+        add(judge, i, false, "give the same --preflight-limits on all machines",
+            "its --preflight-limits %.80s do not count%s: node rank 0 has %s%.80s", own, more,
+            count[0] != '\0' ? "" : "none", count);
     }
 }
 
@@ -277,7 +345,8 @@ static void check_broken(struct judge *judge, int i)
         const char *error;
         if (!ct_preflight_pair(judge->machines, i, other, &rate, &latency_s, &error) &&
             is_to_blame(judge, i, other)) {
-            char more[48] = "";
+            char more[48] = "", name[CT_PREFLIGHT_NAME_MAX];
+            ct_preflight_name(&judge->machines[other], name);
             if (judge->broken[i] > 1) {
                 (void)snprintf(more, sizeof(more), " and with %d other%s", judge->broken[i] - 1,
                                judge->broken[i] == 2 ? "" : "s");
@@ -285,8 +354,7 @@ static void check_broken(struct judge *judge, int i)
             add(judge, i, true,
                 "open the firewall between the machines of the job for all TCP ports, and look at "
                 "the routes and cables",
-                "it cannot exchange data with %.60s%s: %s", judge->machines[other].host, more,
-                error);
+                "it cannot exchange data with %.80s%s: %s", name, more, error);
             return;
         }
     }
@@ -346,9 +414,11 @@ static void check_slowest(struct judge *judge, int i)
             return; /* the machine itself is slow */
         }
     }
+    char name[CT_PREFLIGHT_NAME_MAX];
+    ct_preflight_name(&judge->machines[out->slowest[0]], name);
     add(judge, i, false, "look at the switches and cables between the two",
-        "its way to %.60s is slow: %.1f MB/s, where half of the pairs reach %.1f MB/s",
-        judge->machines[out->slowest[0]].host, out->slowest_rate / 1e6, out->median_rate / 1e6);
+        "its way to %.80s is slow: %.1f MB/s, where half of the pairs reach %.1f MB/s", name,
+        out->slowest_rate / 1e6, out->median_rate / 1e6);
 }
 
 /* ---- all ------------------------------------------------------------------------------------ */
@@ -385,6 +455,7 @@ static void check_machine(struct judge *judge, int i)
         unfit = unfit || judge->out->findings[n].unfit;
     }
     judge->out->unfit += unfit;
+    check_limits(judge, i);
     check_slowest(judge, i);
 }
 

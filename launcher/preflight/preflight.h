@@ -20,6 +20,10 @@
 #define CT_PREFLIGHT_TEXT_MAX 160
 #define CT_PREFLIGHT_FOLDER_MAX 256
 #define CT_PREFLIGHT_STAGE_MAX 32
+#define CT_PREFLIGHT_MARK_MAX 24
+#define CT_PREFLIGHT_NAME_MAX (CT_HOST_MAX + CT_PREFLIGHT_MARK_MAX)
+/* What is kept of the text of --preflight-limits; more keys than there are fit. */
+#define CT_PREFLIGHT_LIMITS_MAX 256
 /* GPUs of one machine: more than any has. */
 #define CT_PREFLIGHT_GPUS_MAX 1024
 
@@ -34,9 +38,12 @@ struct ct_preflight_link {
 struct ct_preflight_machine {
     int node_rank;
     char host[CT_HOST_MAX];
-    char address[CT_HOST_MAX]; /* where others reach it */
+    char mark[CT_PREFLIGHT_MARK_MAX]; /* " (node 3)" where another one has the same host name, else
+                                         "" */
+    char address[CT_HOST_MAX];        /* where others reach it */
     uint16_t port;
     bool takes_part;                      /* false where another ctrun of this machine does */
+    char limits[CT_PREFLIGHT_LIMITS_MAX]; /* its --preflight-limits; "" = it has none */
     int workers;                          /* that will be started here */
     char stuck[CT_PREFLIGHT_STAGE_MAX];   /* the check that did not end; "" = all have */
     int64_t shm_size, shm_free;           /* of /dev/shm in bytes; -1 = there is none */
@@ -73,6 +80,12 @@ struct ct_preflight_verdict {
 
 /* Of an address that is not known yet. */
 void ct_preflight_machine_init(struct ct_preflight_machine *machine);
+
+/* Sets the marks of all. To be called before the functions that name machines. CT_ENOMEM. */
+CT_MUST_CHECK int ct_preflight_mark_names(struct ct_preflight_machine *machines, int count);
+
+/* Host name and mark, without control characters. */
+void ct_preflight_name(const struct ct_preflight_machine *machine, char out[CT_PREFLIGHT_NAME_MAX]);
 
 /* Fills *out, which ct_preflight_verdict_fini() empties. Links must be to some of these machines.
  * CT_ENOMEM. */

@@ -36,6 +36,7 @@ static const struct ct_json_field machine_fields[] = {
     TEXT(OF_ALL, "address", address),
     {INTERNAL, "port", CT_JSON_PORT, AT(port), 0, 0, 0, NULL},
     {INTERNAL, "takes_part", CT_JSON_BOOL, AT(takes_part), 0, 0, 0, NULL},
+    TEXT(INTERNAL, "limits", limits),
     {OF_ALL, "workers", CT_JSON_INT, AT(workers), 0, 0, INT_MAX, NULL},
     TEXT(OF_ALL, "stuck", stuck),
     BYTES("shm_size", shm_size),

@@ -91,6 +91,7 @@ static int read_words(char *const *argv, struct probe *probe, struct ct_err *err
     (void)snprintf(here->host, sizeof(here->host), "%s", argv[CT_PREFLIGHT_HOST]);
     (void)snprintf(here->address, sizeof(here->address), "%s", argv[CT_PREFLIGHT_ADDRESS]);
     const char *limits = argv[CT_PREFLIGHT_LIMITS];
+    (void)snprintf(here->limits, sizeof(here->limits), "%s", limits);
     return limits[0] == '\0' ? 0 : ct_preflight_limits_parse(limits, &probe->limits, err);
 }
 
@@ -469,10 +470,9 @@ static bool add_warnings(cJSON *object, const struct ct_preflight_machine *machi
     for (int i = 0; i < verdict->num_findings; i++) {
         const struct ct_preflight_finding *finding = &verdict->findings[i];
         if (!finding->unfit) {
-            char host[CT_HOST_MAX];
-            memcpy(host, machines[finding->machine].host, sizeof(host));
-            ct_text_clean(host);
-            ct_buf_addf(&text, "%s%s: %s; %s", text.len > 0 ? "\n" : "", host, finding->what,
+            char name[CT_PREFLIGHT_NAME_MAX];
+            ct_preflight_name(&machines[finding->machine], name);
+            ct_buf_addf(&text, "%s%s: %s; %s", text.len > 0 ? "\n" : "", name, finding->what,
                         finding->advice);
         }
     }
@@ -538,7 +538,8 @@ static int judge(struct probe *probe, struct ct_preflight_machine *machines, str
     if (rc != 0) {
         return rc;
     }
-    rc = ct_preflight_judge(machines, probe->count, &probe->limits, &verdict);
+    rc = ct_preflight_mark_names(machines, probe->count);
+    rc = rc == 0 ? ct_preflight_judge(machines, probe->count, &probe->limits, &verdict) : rc;
     if (rc != 0) {
         return ct_err_set(err, rc, "out of memory");
     }

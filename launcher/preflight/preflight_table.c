@@ -71,7 +71,10 @@ static void add_row(const struct ct_preflight_machine *machines, int i, const ch
     const struct ct_preflight_machine *machine = &machines[i];
     char host[4 * HOST_COLUMNS + 1], shm[CELL_MAX], memlock[CELL_MAX], disk[CELL_MAX],
         clock[CELL_MAX] = "-", gpus[CELL_MAX] = "-", net[CELL_MAX];
-    size_t columns = ct_text_fit(machine->host, HOST_COLUMNS, host, sizeof(host));
+    /* A long name is cut and its mark is not, which tells it from others. */
+    int marked = (int)strlen(machine->mark);
+    size_t columns =
+        ct_text_fit(machine->host, (size_t)(HOST_COLUMNS - marked), host, sizeof(host));
     bytes(machine->shm_free, shm);
     bytes(machine->memlock, memlock);
     bytes(machine->folder_free, disk);
@@ -82,9 +85,10 @@ static void add_row(const struct ct_preflight_machine *machines, int i, const ch
     if (machine->gpus >= 0) {
         (void)snprintf(gpus, sizeof(gpus), "%d", machine->gpus);
     }
-    ct_buf_addf(out, "%s%*s %10s %10s %10s %9s %4s %10s  %s\n", host, (int)(HOST_COLUMNS - columns),
-                "", shm, machine->memlock < 0 && machine->stuck[0] == '\0' ? "unlimited" : memlock,
-                disk, clock, gpus, net, mark);
+    ct_buf_addf(out, "%s%s%*s %10s %10s %10s %9s %4s %10s  %s\n", host, machine->mark,
+                HOST_COLUMNS - marked - (int)columns, "", shm,
+                machine->memlock < 0 && machine->stuck[0] == '\0' ? "unlimited" : memlock, disk,
+                clock, gpus, net, mark);
 }
 
 static void add_clean(const char *quoted, struct ct_buf *out)
@@ -93,6 +97,13 @@ static void add_clean(const char *quoted, struct ct_buf *out)
     (void)snprintf(text, sizeof(text), "%s", quoted);
     ct_text_clean(text);
     ct_buf_addf(out, "%s", text);
+}
+
+static void add_name(const struct ct_preflight_machine *machine, struct ct_buf *out)
+{
+    char name[CT_PREFLIGHT_NAME_MAX];
+    ct_preflight_name(machine, name);
+    ct_buf_addf(out, "%s", name);
 }
 
 int ct_preflight_pairs_text(const struct ct_preflight_machine *machines, int count,
@@ -114,9 +125,9 @@ int ct_preflight_pairs_text(const struct ct_preflight_machine *machines, int cou
         rate(verdict->median_rate, value);
         latency(verdict->median_latency_s, time);
         ct_buf_addf(out, ", median %s and %s; the slowest is ", value, time);
-        add_clean(machines[verdict->slowest[0]].host, out);
+        add_name(&machines[verdict->slowest[0]], out);
         ct_buf_addf(out, " - ");
-        add_clean(machines[verdict->slowest[1]].host, out);
+        add_name(&machines[verdict->slowest[1]], out);
         rate(verdict->slowest_rate, value);
         latency(verdict->slowest_latency_s, time);
         ct_buf_addf(out, " with %s and %s", value, time);
@@ -131,7 +142,7 @@ static void add_findings(const struct ct_preflight_machine *machines,
     for (int i = 0; i < verdict->num_findings; i++) {
         const struct ct_preflight_finding *finding = &verdict->findings[i];
         ct_buf_addf(out, "%s: ", finding->unfit ? "not fit" : "warning");
-        add_clean(machines[finding->machine].host, out);
+        add_name(&machines[finding->machine], out);
         ct_buf_addf(out, ": ");
         add_clean(finding->what, out);
         ct_buf_addf(out, "; %s\n", finding->advice);

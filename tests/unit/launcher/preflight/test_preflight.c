@@ -308,6 +308,48 @@ static void test_the_table(void **state)
     ct_buf_fini(&text);
 }
 
+/* Two of a name, and one whose name fills the column. */
+static void test_machines_of_one_name_are_told_apart(void **state)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    for (int i = 1; i < MACHINES; i++) {
+        (void)snprintf(machines[i].host, sizeof(machines[i].host), "%s",
+                       i == 1 ? "localhost" : "a-long-name.example.org");
+    }
+    set_rate(2, 3, 1e6);
+    machines[3].memlock = 8192;
+    assert_int_equal(ct_preflight_mark_names(machines, MACHINES), 0);
+    judge(MACHINES);
+    assert_int_equal(ct_preflight_table(machines, MACHINES, &verdict, &text), 0);
+    const char *table = ct_buf_cstr(&text);
+    assert_non_null(strstr(table, "\nnode-0                 64.0 GiB  unlimited  100.0 GiB "));
+    assert_non_null(strstr(table, "\nlocalhost              64.0 GiB  unlimited  100.0 GiB "));
+    assert_non_null(strstr(table, "\na-long-name (node 2)   64.0 GiB  unlimited  100.0 GiB "));
+    assert_non_null(strstr(table, "\na-long-name (node 3)   64.0 GiB    8.0 KiB  100.0 GiB "));
+    assert_non_null(strstr(table, "warning: a-long-name.example.org (node 3): its way to "
+                                  "a-long-name.example.org (node 2) is slow: 1.0 MB/s"));
+    assert_non_null(strstr(table, "the slowest is a-long-name.example.org (node 2) - "
+                                  "a-long-name.example.org (node 3) with"));
+    ct_buf_fini(&text);
+}
+
+static void test_limits_that_do_not_count_are_named_once(void **state)
+{
+    (void)state;
+    (void)snprintf(machines[0].limits, CT_PREFLIGHT_LIMITS_MAX, "shm=1G");
+    (void)snprintf(machines[1].limits, CT_PREFLIGHT_LIMITS_MAX, "shm=1G");
+    judge(MACHINES); /* where none are given, node rank 0's are meant */
+    assert_int_equal(verdict.num_findings, 0);
+    (void)snprintf(machines[2].limits, CT_PREFLIGHT_LIMITS_MAX, "shm=2G");
+    (void)snprintf(machines[3].limits, CT_PREFLIGHT_LIMITS_MAX, "shm=3G");
+    expect(MACHINES, 2, false,
+           "its --preflight-limits shm=2G do not count, nor do those of 1 more machine: node rank "
+           "0 has shm=1G");
+    machines[0].limits[0] = machines[1].limits[0] = machines[2].limits[0] = '\0';
+    expect(MACHINES, 3, false, "its --preflight-limits shm=3G do not count: node rank 0 has none");
+}
+
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
 static void test_a_machine_travels_as_json(void **state)
@@ -399,7 +441,8 @@ static int all(void *data)
     struct ct_buf text = CT_BUF_INIT;
     cJSON *report = NULL;
     (void)data;
-    int rc = ct_preflight_judge(machines, MACHINES, &limits, &out);
+    int rc = ct_preflight_mark_names(machines, MACHINES);
+    rc = rc == 0 ? ct_preflight_judge(machines, MACHINES, &limits, &out) : rc;
     if (rc != 0) {
         return rc;
     }
@@ -443,6 +486,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_table, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_machine_travels_as_json, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hostile_json, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_machines_of_one_name_are_told_apart, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limits_that_do_not_count_are_named_once, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_a_clock_of_300_digits_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_report, setup, teardown),
         cmocka_unit_test_setup_teardown(test_without_memory, setup, teardown),

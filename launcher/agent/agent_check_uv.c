@@ -191,6 +191,30 @@ static void go_on(struct ct_agent_run *run)
     }
 }
 
+/* Takes what was found for the report at the end. */
+static void keep(struct ct_agent_run *run, struct ct_preflight_outcome *found)
+{
+    if (found->report != NULL) {
+        ct_preflight_outcome_fini(&run->check.result);
+        run->check.result = *found;
+    } else {
+        ct_preflight_outcome_fini(found);
+    }
+}
+
+/* The generation ends while the preflight is on its last steps, mostly because another machine has
+ * heard that it is not fit. What was found is written by then. */
+static void take_written(struct ct_agent_run *run)
+{
+    struct ct_preflight_outcome found = {0};
+    struct ct_err unused = {0};
+    const char *written = ct_health_check_written(run->check.running);
+    if (ct_preflight_outcome_read(written, &found, &unused) == 0) {
+        say_result(run, &found);
+        keep(run, &found);
+    }
+}
+
 static void on_preflight(void *data, const struct ct_health_result *result)
 {
     struct ct_agent_run *run = data;
@@ -198,6 +222,7 @@ static void on_preflight(void *data, const struct ct_health_result *result)
     struct ct_err err = {0};
     bool only = run->job->options->preflight_only;
     run->check.running = NULL;
+    run->check.is_preflight = false;
     if (result->why[0] != '\0' || ct_preflight_outcome_read(result->tail, &found, &err) != 0) {
         const struct ct_worker_end end = {.kind = CT_END_UNFIT, .final = only};
         char tail[CT_HEALTH_TAIL_MAX + 1];
@@ -220,12 +245,7 @@ static void on_preflight(void *data, const struct ct_health_result *result)
     } else {
         go_on(run);
     }
-    if (found.report != NULL) { /* for the report at the end */
-        ct_preflight_outcome_fini(&run->check.result);
-        run->check.result = found;
-    } else {
-        ct_preflight_outcome_fini(&found);
-    }
+    keep(run, &found);
 }
 
 static bool is_due(const struct ct_agent_run *run)
@@ -276,7 +296,7 @@ static bool start_preflight(struct ct_agent_run *run, struct ct_agent_event *eve
             .timeout_ms = CT_PREFLIGHT_TIMEOUT_MS,
             .done = on_preflight,
         };
-        begun = start(run, &probe, event);
+        begun = run->check.is_preflight = start(run, &probe, event);
     } else {
         const struct ct_worker_end end = {.kind = CT_END_UNFIT};
         *event = fail(run, &end, "its preflight could not be started: out of memory", "", "");
@@ -292,8 +312,12 @@ bool ct_agent_check_and_start(struct ct_agent_run *run, struct ct_agent_event *e
 
 void ct_agent_check_stop(struct ct_agent_run *run)
 {
+    if (run->check.running != NULL && run->check.is_preflight) {
+        take_written(run);
+    }
     ct_health_check_cancel(run->check.running);
     run->check.running = NULL;
+    run->check.is_preflight = false;
 }
 
 void ct_agent_check_fini(struct ct_agent_check *check)

@@ -128,6 +128,7 @@ struct ct_agent_workers {
 /* The checks of this machine before a generation. */
 struct ct_agent_check {
     struct ct_health_check *running;    /* NULL = none */
+    bool is_preflight;                  /* that is one */
     char tail[CT_HEALTH_TAIL_MAX + 1];  /* what a check that failed wrote last */
     char advice[CT_FAILURE_WHAT_MAX];   /* what to do about it; "" = the usual */
     bool passed;                        /* the preflight has passed here */

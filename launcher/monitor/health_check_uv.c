@@ -296,6 +296,15 @@ int ct_health_check_start(uv_loop_t *loop, const struct ct_health_options *optio
     return 0;
 }
 
+const char *ct_health_check_written(struct ct_health_check *check)
+{
+    if (!check->closing) {
+        (void)read_output(check);
+    }
+    const char *tail = ct_buf_cstr(&check->tail);
+    return tail != NULL ? tail : "";
+}
+
 void ct_health_check_cancel(struct ct_health_check *check)
 {
     if (check == NULL) {

@@ -49,6 +49,9 @@ struct ct_health_options {
 CT_MUST_CHECK int ct_health_check_start(uv_loop_t *loop, const struct ct_health_options *options,
                                         struct ct_health_check **out, struct ct_err *err);
 
+/* What it has written until now, borrowed until the next call; "" without memory. */
+const char *ct_health_check_written(struct ct_health_check *check);
+
 /* Kills the command; `done` is not called. NULL is allowed. */
 void ct_health_check_cancel(struct ct_health_check *check);
 

@@ -3,6 +3,9 @@
  * Happy path: look at the machine, in a child, since a check may never end; tell the others; play
  * the rounds; hear or give the verdict; remove the keys; write the result.
  *
+ * A machine that is not fit ends the generation, and this process on all machines. So node rank 0
+ * writes the result, with the table, before it tells the verdict: its agent reads it even then.
+ *
  * Failure modes: a machine that takes no part ends the preflight of all, with its node rank. One
  * that dies is noticed by the membership, which ends the generation, and with it this process.
  */
@@ -41,9 +44,6 @@
 #define ROUND_MS (CT_PREFLIGHT_PAIR_MS + 20000)
 /* Any other answer of the store. */
 #define STORE_MS 30000
-/* A machine that is not fit ends the generation on all machines. Node rank 0 is to have printed by
- * then what was found of all of them. */
-#define TABLE_MS 2000
 #define KEY_MAX 96
 #define NODES_MAX (1 << 20)
 
@@ -60,6 +60,7 @@ struct probe {
     int *parts; /* node ranks of the machines that take part, by index */
     int count, index;
     cJSON *result;
+    bool said; /* the result is written */
 };
 
 bool ct_preflight_is_probe(char *const *argv)
@@ -506,11 +507,9 @@ static bool add_story(cJSON *object, const struct ct_preflight_machine *machines
     return ok;
 }
 
-/* Node rank 0: tells all what was found of each. */
-static int tell_verdict(struct probe *probe, const struct ct_preflight_verdict *verdict,
-                        struct ct_err *err)
+/* Gives what was found of each machine that is not fit. */
+static cJSON *list_unfit(const struct ct_preflight_verdict *verdict)
 {
-    struct ct_buf text = CT_BUF_INIT;
     cJSON *list = cJSON_CreateArray();
     bool ok = list != NULL;
     int last = -1;
@@ -524,8 +523,53 @@ static int tell_verdict(struct probe *probe, const struct ct_preflight_verdict *
         ok = object != NULL && ct_json_add_number(object, "machine", machine) &&
              add_unfit(object, verdict, machine);
     }
-    int rc = ok && ct_json_print(list, &text) == 0 ? put(probe, "verdict", 0, &text, err)
-                                                   : ct_err_set(err, CT_ENOMEM, "out of memory");
+    if (!ok) {
+        cJSON_Delete(list);
+        list = NULL;
+    }
+    return list;
+}
+
+/* Adds to the result what the list says of this machine and of others. */
+static bool take_verdict(struct probe *probe, const cJSON *list)
+{
+    bool others = false, ok = true;
+    for (const cJSON *item = list->child; ok && item != NULL; item = item->next) {
+        if ((int)ct_json_number(item, "machine", -1) != probe->index || probe->index < 0) {
+            others = true;
+            continue;
+        }
+        ok = ct_json_add_text(probe->result, "unfit", ct_json_text(item, "unfit", "")) &&
+             ct_json_add_text(probe->result, "advice", ct_json_text(item, "advice", ""));
+    }
+    return ok && ct_json_add_bool(probe->result, "others_unfit", others);
+}
+
+/* Writes one line, which counts until another one follows. */
+static bool say(const cJSON *result)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    bool ok = ct_json_print(result, &text) == 0 &&
+              ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) == 0;
+    ct_buf_fini(&text);
+    return ok;
+}
+
+/* Node rank 0: writes the result, and then tells all what was found of each. */
+static int tell_verdict(struct probe *probe, const struct ct_preflight_machine *machines,
+                        const struct ct_preflight_verdict *verdict, struct ct_err *err)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    cJSON *list = list_unfit(verdict);
+    int rc = CT_ENOMEM;
+    probe->said = list != NULL && add_story(probe->result, machines, probe->count, verdict) &&
+                  take_verdict(probe, list) && ct_json_add_text(probe->result, "broken", "") &&
+                  say(probe->result);
+    if (probe->said && ct_json_print(list, &text) == 0) {
+        rc = put(probe, "verdict", 0, &text, err);
+    } else {
+        (void)ct_err_set(err, rc, "out of memory");
+    }
     cJSON_Delete(list);
     ct_buf_fini(&text);
     return rc;
@@ -543,9 +587,7 @@ static int judge(struct probe *probe, struct ct_preflight_machine *machines, str
     if (rc != 0) {
         return ct_err_set(err, rc, "out of memory");
     }
-    rc = add_story(probe->result, machines, probe->count, &verdict)
-             ? tell_verdict(probe, &verdict, err)
-             : ct_err_set(err, CT_ENOMEM, "out of memory");
+    rc = tell_verdict(probe, machines, &verdict, err);
     ct_preflight_verdict_fini(&verdict);
     return rc;
 }
@@ -558,24 +600,12 @@ static int hear_verdict(struct probe *probe, struct ct_err *err)
     cJSON *list = rc == 0 ? cJSON_Parse(ct_buf_cstr(&text)) : NULL;
     if (rc == 0 && !cJSON_IsArray(list)) {
         rc = ct_err_set(err, CT_EFORMAT, "node rank 0 has sent no verdict");
-    }
-    bool others = false, ok = true, unfit = false;
-    for (const cJSON *item = rc == 0 ? list->child : NULL; ok && item != NULL; item = item->next) {
-        if ((int)ct_json_number(item, "machine", -1) != probe->index || probe->index < 0) {
-            others = true;
-            continue;
-        }
-        unfit = true;
-        ok = ct_json_add_text(probe->result, "unfit", ct_json_text(item, "unfit", "")) &&
-             ct_json_add_text(probe->result, "advice", ct_json_text(item, "advice", ""));
-    }
-    ok = ok && ct_json_add_bool(probe->result, "others_unfit", others);
-    if (unfit && probe->node_rank != 0) {
-        (void)poll(NULL, 0, TABLE_MS);
+    } else if (rc == 0 && !take_verdict(probe, list)) {
+        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     cJSON_Delete(list);
     ct_buf_fini(&text);
-    return rc != 0 || ok ? rc : ct_err_set(err, CT_ENOMEM, "out of memory");
+    return rc;
 }
 
 /* The workers begin with a store as empty as without a preflight. Who leaves last has the keys that
@@ -627,8 +657,9 @@ static int with_others(struct probe *probe, struct ct_err *err)
     if (rc == 0 && probe->index >= 0) {
         rc = play(probe, err);
     }
-    rc = rc == 0 && machines != NULL ? judge(probe, machines, err) : rc;
-    rc = rc == 0 ? hear_verdict(probe, err) : rc;
+    if (rc == 0) {
+        rc = machines != NULL ? judge(probe, machines, err) : hear_verdict(probe, err);
+    }
     if (rc == 0) {
         clear_keys(probe);
     }
@@ -653,7 +684,6 @@ static int alone(struct probe *probe, struct ct_err *err)
 int ct_preflight_probe(char *const *argv)
 {
     struct probe probe = {.limits = CT_PREFLIGHT_LIMITS_INIT, .listener = -1, .index = -1};
-    struct ct_buf text = CT_BUF_INIT;
     struct ct_err err = {0};
     ct_json_use_our_memory();
     (void)signal(SIGPIPE, SIG_IGN);
@@ -670,14 +700,16 @@ int ct_preflight_probe(char *const *argv)
     if (rc == 0) {
         rc = probe.nodes > 0 ? with_others(&probe, &err) : alone(&probe, &err);
     }
-    bool ok = probe.result != NULL &&
-              ct_json_add_text(probe.result, "broken", rc == 0 ? "" : err.text) &&
-              ct_json_print(probe.result, &text) == 0 &&
-              ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) == 0;
+    bool ok = rc == 0 && probe.said;
+    if (!ok) {
+        cJSON_Delete(probe.said ? probe.result : NULL); /* what it says is not true any more */
+        probe.result = probe.said ? cJSON_CreateObject() : probe.result;
+        ok = probe.result != NULL &&
+             ct_json_add_text(probe.result, "broken", rc == 0 ? "" : err.text) && say(probe.result);
+    }
     cJSON_Delete(probe.result);
     ct_client_free(probe.store);
     ct_free(probe.parts);
-    ct_buf_fini(&text);
     if (probe.listener >= 0) {
         (void)close(probe.listener);
     }
@@ -686,10 +718,20 @@ int ct_preflight_probe(char *const *argv)
 
 /* ---- what the agent reads ------------------------------------------------------------------- */
 
+/* Where the last whole line of the text begins, or the text if it has none. */
+static const char *last_line(const char *text)
+{
+    const char *line = text;
+    for (const char *at = text, *end; (end = strchr(at, '\n')) != NULL; at = end + 1) {
+        line = at;
+    }
+    return line;
+}
+
 int ct_preflight_outcome_read(const char *text, struct ct_preflight_outcome *out,
                               struct ct_err *err)
 {
-    cJSON *root = cJSON_Parse(text);
+    cJSON *root = cJSON_Parse(last_line(text));
     if (!cJSON_IsObject(root)) {
         cJSON_Delete(root);
         return ct_err_set(err, CT_EFORMAT, "it has written no result");

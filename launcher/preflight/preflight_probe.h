@@ -5,7 +5,9 @@
  *
  * The processes of all machines meet in the workers' store. Each says what it has found; the one of
  * node rank 0 waits for all and plans the rounds; each measures and says what; node rank 0 judges.
- * The result is one line of JSON on standard output, which ct_preflight_outcome_read() reads.
+ * The result is one line of JSON on standard output, which ct_preflight_outcome_read() reads; if
+ * there are several, the last one counts. The one with the table is written before any machine
+ * hears that it is not fit, and so before it can end the generation.
  */
 #ifndef CT_LAUNCHER_PREFLIGHT_PREFLIGHT_PROBE_H
 #define CT_LAUNCHER_PREFLIGHT_PREFLIGHT_PROBE_H

@@ -68,6 +68,26 @@ static void test_how_it_ends(void **state)
                         "its health check did not end within 0.1 s (--health-check-timeout)");
 }
 
+/* It is needed when the check must be ended before that. */
+static void test_what_was_written_can_be_read_at_once(void **state)
+{
+    struct heard heard = {0};
+    struct ct_health_check *check = NULL;
+    uv_loop_t loop;
+    (void)state;
+    assert_int_equal(uv_loop_init(&loop), 0);
+    assert_int_equal(start(&loop, "echo found; exec sleep 600", 600000, &heard, &check), 0);
+    uint64_t until_ns = uv_hrtime() + UINT64_C(60000000000);
+    while (ct_health_check_written(check)[0] == '\0' && uv_hrtime() < until_ns) {
+        (void)usleep(1000);
+    }
+    assert_string_equal(ct_health_check_written(check), "found\n");
+    ct_health_check_cancel(check);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(heard.times, 0);
+}
+
 static void test_a_command_that_cannot_be_run(void **state)
 {
     (void)state;
@@ -185,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_how_it_ends),
+        cmocka_unit_test(test_what_was_written_can_be_read_at_once),
         cmocka_unit_test(test_a_command_that_cannot_be_run),
         cmocka_unit_test(test_a_program),
         cmocka_unit_test(test_what_it_wrote_last),

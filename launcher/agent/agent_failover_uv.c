@@ -80,10 +80,14 @@ static void forget_hosting(struct ct_agent_run *run)
 {
     ct_server_unhost(run->store.server);
     ct_agent_store_let_go(run);
+    drift(run, ct_clock_now(NULL));
+}
+
+static void say_lost_majority(struct ct_agent_run *run)
+{
     (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
                    "this machine hosts the job's store, but has lost more than half of the job's "
                    "machines: another one may go on with the job");
-    drift(run, ct_clock_now(NULL));
 }
 
 static void describe_loss(struct ct_agent_run *run, const struct ct_err *why)
@@ -204,6 +208,14 @@ static void on_todo(void *data, const struct ct_election_todo *todo)
         return;
     }
     if (todo->stop_hosting && run->store.server != NULL) {
+        if (ct_job_record_generation(&state(run)->record) >= 0) {
+            say_lost_majority(run);
+        } else {
+            ct_agent_report_say(run->output,
+                                "the job runs already, and another machine hosts its store now, at "
+                                "%.100s port %u: this ctrun joins it there",
+                                todo->at.address, (unsigned)todo->at.port);
+        }
         forget_hosting(run);
     }
     if (todo->host) {
@@ -228,6 +240,16 @@ static bool on_ask(void *data, const struct ct_vote_ask *ask, struct ct_msg *vot
     return true;
 }
 
+/* A later host of this job tells where it is. Jobs may share a token. */
+static void on_told(void *data, const struct ct_voter *host, uint64_t term, const char *run_id)
+{
+    struct ct_agent_run *run = data;
+    if (run->failover.elector != NULL && run->store.server != NULL && !is_ending(run) &&
+        strcmp(run_id, run->job->run_id) == 0) {
+        ct_elector_told(run->failover.elector, host, term);
+    }
+}
+
 static void on_deposed(void *data)
 {
     struct ct_agent_run *run = data;
@@ -235,6 +257,7 @@ static void on_deposed(void *data)
         return; /* the workers are being stopped anyway, and the job ends here */
     }
     ct_elector_deposed(run->failover.elector);
+    say_lost_majority(run);
     forget_hosting(run);
 }
 
@@ -388,6 +411,9 @@ int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
         .id = id,
         .lease_ms = lease_ms(run),
         .give_up_ms = GIVE_UP_LEASES * lease_ms(run),
+        .run_id = run->job->run_id,
+        .first_host = run->job->resolved->store_address.host,
+        .first_port = run->job->resolved->store_address.port,
         .on_todo = on_todo,
         .data = run,
     };
@@ -397,6 +423,7 @@ int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
     failover->station = (struct ct_control_station){
         .name = run->job->machine->host,
         .on_ask = on_ask,
+        .on_told = on_told,
         .on_deposed = on_deposed,
         .data = run,
     };

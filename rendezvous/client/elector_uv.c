@@ -8,6 +8,10 @@
  * former host is asked like the others. If its machine refuses the connection, its process is dead;
  * this agent has been connected to the same port before, so no firewall is in the way.
  *
+ * A host that was elected also tells whoever listens where the job met first, every few seconds:
+ * that is the first host's next life, if it was started again, and would wait there for a job of
+ * its own.
+ *
  * Failure modes: a voter that cannot be reached, has another token or answers nonsense is asked
  * again with the next question. Nothing that it says is taken for the answer of another one.
  *
@@ -29,6 +33,9 @@
  * network which was cut is there again. */
 #define ANSWER_MS 1000
 
+/* A new life of the first host waits so long for other nodes at least, by default. */
+#define TELL_NS (2 * CT_NS_PER_S)
+
 struct asked {
     struct ct_elector *elector;
     struct ct_voter voter; /* id 0 = the place is free */
@@ -43,6 +50,10 @@ struct ct_elector {
     uv_timer_t timer;
     struct ct_election election;
     struct asked asked[CT_VOTERS_BOTH];
+    struct ct_link *telling; /* to where the job met first; NULL = not now */
+    int64_t tell_ns;         /* when that is told next */
+    struct ct_voter told;    /* who says that it hosts this job; id 0 = nobody */
+    uint64_t told_term;
     struct ct_msg *msg; /* that is sent next; on the heap because it is large */
     size_t links;       /* not closed yet */
     uint64_t far_told;  /* the agent of the last warning about a term */
@@ -83,6 +94,14 @@ static void hang_up(struct asked *asked)
     }
 }
 
+static void end_telling(struct ct_elector *elector)
+{
+    if (elector->telling != NULL) {
+        ct_link_close(elector->telling, 0, on_link_closed, elector);
+        elector->telling = NULL;
+    }
+}
+
 static void hang_up_all(struct ct_elector *elector)
 {
     for (int i = 0; i < CT_VOTERS_BOTH; i++) {
@@ -97,6 +116,7 @@ void ct_elector_close(struct ct_elector *elector)
     }
     elector->closing = true;
     hang_up_all(elector);
+    end_telling(elector);
     uv_close((uv_handle_t *)&elector->timer, on_timer_closed);
 }
 
@@ -248,12 +268,79 @@ static void ask_all(struct ct_elector *elector, const struct ct_vote_ask *questi
     ask_world(elector, &record->planned, question);
 }
 
+/* ---- telling where the job is --------------------------------------------------------------- */
+
+static bool has_moved(const struct ct_elector *elector)
+{
+    return elector->election.state == CT_ELECTION_HOSTING &&
+           elector->election.host_term != CT_TERM_FIRST && elector->options.first_port != 0;
+}
+
+static void on_telling_up(void *data, const char *address)
+{
+    struct ct_elector *elector = data;
+    struct ct_msg *msg = elector->msg;
+    (void)address;
+    memset(msg, 0, sizeof(*msg));
+    msg->type = CT_MSG_ASK;
+    msg->ask = (struct ct_vote_ask){.id = elector->election.self.id};
+    msg->host.port = elector->election.self.port;
+    msg->term = elector->election.host_term;
+    (void)snprintf(msg->join.run_id, sizeof(msg->join.run_id), "%s", elector->options.run_id);
+    ct_link_send(elector->telling, msg);
+}
+
+/* The answer does not matter. */
+static void on_telling_message(void *data, struct ct_msg *msg)
+{
+    (void)msg;
+    end_telling(data);
+}
+
+static void on_telling_lost(void *data, const struct ct_err *why)
+{
+    (void)why;
+    end_telling(data);
+}
+
+static void tell(struct ct_elector *elector, int64_t now_ns)
+{
+    const struct ct_link_options options = {
+        .host = elector->options.first_host,
+        .port = elector->options.first_port,
+        .token = elector->options.token,
+        .connect_ms = ANSWER_MS,
+        .once = true,
+        .log = elector->options.log,
+        .on_up = on_telling_up,
+        .on_message = on_telling_message,
+        .on_lost = on_telling_lost,
+        .data = elector,
+    };
+    struct ct_err err = {0};
+    end_telling(elector);
+    elector->tell_ns = now_ns + TELL_NS;
+    if (ct_link_open(elector->loop, &options, &elector->telling, &err) == 0) {
+        elector->links++;
+    }
+}
+
 /* ---- time ----------------------------------------------------------------------------------- */
 
 static void on_timer(uv_timer_t *timer)
 {
     struct ct_elector *elector = CT_CONTAINER_OF(timer, struct ct_elector, timer);
     struct ct_election_todo todo;
+    if (elector->told.id != 0) {
+        struct ct_voter host = elector->told;
+        elector->told.id = 0;
+        ct_election_told(&elector->election, &host, elector->told_term, ct_clock_now(NULL), &todo);
+        carry_out(elector, &todo);
+        return;
+    }
+    if (has_moved(elector) && ct_clock_now(NULL) >= elector->tell_ns) {
+        tell(elector, ct_clock_now(NULL));
+    }
     ct_election_tick(&elector->election, ct_clock_now(NULL), &todo);
     carry_out(elector, &todo);
 }
@@ -264,6 +351,10 @@ static void rearm(struct ct_elector *elector)
         return;
     }
     int64_t next_ns = ct_election_next(&elector->election);
+    if (has_moved(elector) && elector->tell_ns < next_ns) {
+        next_ns = elector->tell_ns;
+    }
+    next_ns = elector->told.id != 0 ? 0 : next_ns;
     if (next_ns == INT64_MAX) {
         (void)uv_timer_stop(&elector->timer);
         return;
@@ -288,6 +379,13 @@ bool ct_elector_followed(struct ct_elector *elector, const struct ct_voter *host
     }
     rearm(elector);
     return may;
+}
+
+void ct_elector_told(struct ct_elector *elector, const struct ct_voter *host, uint64_t term)
+{
+    elector->told = *host;
+    elector->told_term = term;
+    rearm(elector);
 }
 
 void ct_elector_leased(struct ct_elector *elector, int64_t sent_ns, int64_t lease_ms)

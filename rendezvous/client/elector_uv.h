@@ -24,6 +24,12 @@ struct ct_elector_options {
     uint64_t id;                  /* of this agent: random, 1 to 2^53 - 1 */
     int64_t lease_ms;             /* the longest lease of a host */
     int64_t give_up_ms;           /* how long a host is sought */
+    const char *run_id;           /* borrowed until closed */
+    /* Where the job met first. A later host tells the one that listens there, which may be another
+     * life of the first host, where the job is now. Borrowed until closed; port 0 = nobody is told.
+     */
+    const char *first_host;
+    uint16_t first_port;
     /* What is to be done, after a call of the functions below or a message of another agent; never
      * inside such a call. `host` comes after `stop_hosting`. */
     void (*on_todo)(void *data, const struct ct_election_todo *todo);
@@ -42,6 +48,8 @@ void ct_elector_set_self(struct ct_elector *elector, const char *address, uint16
 /* The functions of election.h of the same names, at the present time. */
 void ct_elector_begin_hosting(struct ct_elector *elector);
 bool ct_elector_followed(struct ct_elector *elector, const struct ct_voter *host, uint64_t term);
+/* At the next turn of the loop. */
+void ct_elector_told(struct ct_elector *elector, const struct ct_voter *host, uint64_t term);
 void ct_elector_leased(struct ct_elector *elector, int64_t sent_ns, int64_t lease_ms);
 bool ct_elector_recorded(struct ct_elector *elector, const struct ct_job_record *record);
 void ct_elector_lost(struct ct_elector *elector);

@@ -187,6 +187,12 @@ static const struct ct_json_field accepted_fields[] = {
     I64(ON(ACCEPTED), "term", term, 1, CT_TERM_MAX),
     TEXT(ON(ACCEPTED), "host", join.host),
 };
+/* These are absent in the ASK of an agent that does not host. */
+static const struct ct_json_field hosting_fields[] = {
+    TEXT(ON(ASK), "run_id", join.run_id),
+    OTHER(ON(ASK), "port", host.port, CT_JSON_PORT),
+    I64(ON(ASK), "host_term", term, 1, CT_TERM_MAX),
+};
 /* This one is absent in votes, and in a verdict that nobody need answer. */
 static const struct ct_json_field asks_field = OTHER(ON(BEAT), "asks", still.asks, CT_JSON_BOOL);
 
@@ -250,6 +256,10 @@ static int add_election(cJSON *object, const struct ct_msg *msg)
     }
     if (msg->type == CT_MSG_ACCEPTED && msg->host.id != 0 &&
         ct_json_write_fields(object, accepted_fields, 3, 1UL << msg->type, msg) != 0) {
+        return CT_ENOMEM;
+    }
+    if (msg->type == CT_MSG_ASK && msg->host.port != 0 &&
+        ct_json_write_fields(object, hosting_fields, 3, 1UL << msg->type, msg) != 0) {
         return CT_ENOMEM;
     }
     if (((1UL << msg->type) & HAS_RECORD) != 0 && msg->record != NULL &&
@@ -409,6 +419,9 @@ static int read_election(const cJSON *object, struct ct_msg *out, struct ct_err 
     }
     if (out->type == CT_MSG_ACCEPTED && cJSON_GetObjectItemCaseSensitive(object, "id") != NULL) {
         return ct_json_read_fields(object, accepted_fields, 3, 1UL << out->type, out, err);
+    }
+    if (out->type == CT_MSG_ASK && cJSON_GetObjectItemCaseSensitive(object, "run_id") != NULL) {
+        return ct_json_read_fields(object, hosting_fields, 3, 1UL << out->type, out, err);
     }
     if (out->type == CT_MSG_VOTE && host != NULL) {
         int rc = ct_job_record_voter_from_json(host, &out->host, err);

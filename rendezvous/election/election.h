@@ -153,6 +153,11 @@ void ct_election_deposed(struct ct_election *election, int64_t now_ns);
 void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *ask, int64_t now_ns,
                        struct ct_vote_answer *answer);
 
+/* This agent hosts a job that has had no world, and another one says that it hosts the same job in
+ * a later term: this one was the first host in a former life. It gives up hosting and joins. */
+void ct_election_told(struct ct_election *election, const struct ct_voter *host, uint64_t term,
+                      int64_t now_ns, struct ct_election_todo *todo);
+
 void ct_election_answered(struct ct_election *election, const struct ct_vote_answer *answer,
                           int64_t now_ns, struct ct_election_todo *todo);
 

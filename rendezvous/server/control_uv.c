@@ -415,6 +415,14 @@ static void on_ask_msg(struct conn *conn, const struct ct_msg *msg)
         }
         ct_free(vote); /* it owns nothing */
     }
+    if (msg->host.port != 0) {
+        struct ct_voter host = {.id = msg->ask.id, .port = msg->host.port};
+        char address[CT_HOST_MAX];
+        ct_addr_host((const struct sockaddr *)&conn->peer, address, sizeof(address));
+        (void)snprintf(host.address, sizeof(host.address), "%.*s", CT_VOTER_ADDRESS_MAX - 1,
+                       address);
+        station->on_told(station->data, &host, msg->term, msg->join.run_id);
+    }
     end_soon(conn);
 }
 

@@ -24,6 +24,9 @@ struct ct_control_station {
     /* Somebody who has the token asks. Fills in *vote, a zeroed VOTE. What it points to is borrowed
      * until the next call. Returns false if this agent takes no part any more. */
     bool (*on_ask)(void *data, const struct ct_vote_ask *ask, struct ct_msg *vote);
+    /* It says besides that it hosts the job `run_id` in this term. What on_told does must not come
+     * before the next turn of the loop. */
+    void (*on_told)(void *data, const struct ct_voter *host, uint64_t term, const char *run_id);
     /* The host has lost its quorum. ct_control_unhost() may be called inside it. */
     void (*on_deposed)(void *data);
     void *data;

@@ -69,6 +69,14 @@ static void on_deposed(void *data)
     (void)data;
 }
 
+static void on_told(void *data, const struct ct_voter *host, uint64_t term, const char *run_id)
+{
+    struct agent *agent = data;
+    if (strcmp(run_id, "job") == 0) {
+        ct_elector_told(agent->elector, host, term);
+    }
+}
+
 static void on_todo(void *data, const struct ct_election_todo *todo)
 {
     struct agent *agent = data;
@@ -87,8 +95,11 @@ static void open_agent(struct fixture *f, int i, const struct ct_token *token)
     struct agent *agent = &f->agents[i];
     struct ct_err err = {0};
     agent->f = f;
-    agent->station = (struct ct_control_station){
-        .name = "gpu-1", .on_ask = on_ask, .on_deposed = on_deposed, .data = agent};
+    agent->station = (struct ct_control_station){.name = "gpu-1",
+                                                 .on_ask = on_ask,
+                                                 .on_told = on_told,
+                                                 .on_deposed = on_deposed,
+                                                 .data = agent};
     agent->agents =
         (struct ct_server_agents){.token = token, .run_id = "job", .station = &agent->station};
     const struct ct_server_options options = {.agents = &agent->agents, .access = &nobody};

@@ -135,15 +135,16 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
     bool timed = type == CT_MSG_FAILED || type == CT_MSG_BEAT || type == CT_MSG_PLEDGE;
     assert_int_equal(b->clock_ms, timed ? 123456789 : 0);
     bool pledge = type == CT_MSG_PLEDGE, vote = type == CT_MSG_VOTE;
-    bool accepted = type == CT_MSG_ACCEPTED;
-    assert_true(b->term == (pledge || accepted ? a->term : 0) &&
+    bool accepted = type == CT_MSG_ACCEPTED, ask = type == CT_MSG_ASK;
+    assert_true(b->term == (pledge || accepted || ask ? a->term : 0) &&
                 b->record_version == (pledge ? 4 : 0));
     assert_memory_equal(&b->ask, type == CT_MSG_ASK ? &a->ask : &none.ask, sizeof(b->ask));
     assert_memory_equal(&b->vote, vote ? &a->vote : &none.vote, sizeof(b->vote));
-    const struct ct_voter named = {.id = 73};
+    const struct ct_voter named = {.id = 73}, port = {.port = 4713};
     assert_memory_equal(&b->host,
                         vote       ? &a->host
                         : accepted ? &named
+                        : ask      ? &port
                                    : &none.host,
                         sizeof(b->host));
     assert_int_equal(b->record != NULL, vote || type == CT_MSG_RECORD);
@@ -151,10 +152,13 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
         assert_memory_equal(b->record, a->record, sizeof(*b->record));
     }
     struct ct_msg_join host_name = {.queries = false};
+    struct ct_msg_join run_id = {.queries = false};
     memcpy(host_name.host, a->join.host, sizeof(host_name.host));
+    memcpy(run_id.run_id, a->join.run_id, sizeof(run_id.run_id));
     assert_memory_equal(&b->join,
                         type == CT_MSG_JOIN ? &a->join
                         : accepted          ? &host_name
+                        : ask               ? &run_id
                                             : &none.join,
                         sizeof(b->join));
     struct ct_msg_world world = type == CT_MSG_WORLD ? a->world : none.world;

@@ -376,6 +376,34 @@ static void test_who_uses_terms_up_reaches_a_sixteenth_of_them(void **state)
     assert_true(ct_term_number(question.term) <= CT_TERM_REACH + 1);
 }
 
+/* A new life of the first host, which waits for a job of its own, joins the running one. */
+static void test_a_first_host_without_a_world_joins_the_job_that_runs(void **state)
+{
+    struct ct_election e;
+    struct ct_voter self = voter(9), host = voter(2);
+    struct ct_election_todo todo;
+    uint64_t term = UINT64_C(1) << 32 | 2;
+    (void)state;
+    ct_election_init(&e, &self, LEASE_MS, GIVE_UP_MS);
+    ct_election_told(&e, &host, term, 0, &todo);
+    assert_false(todo.join); /* it does not host */
+    ct_election_begin_hosting(&e);
+    ct_election_told(&e, &self, term, 0, &todo);
+    assert_false(todo.join);
+    ct_election_told(&e, &host, term, 0, &todo);
+    assert_true(todo.stop_hosting && todo.join && todo.at.id == 2 && todo.at_term == term);
+    assert_int_equal(e.state, CT_ELECTION_LOOKING);
+    assert_true(ct_election_followed(&e, &host, term, 0));
+
+    struct ct_job_record record = record_of(1);
+    ct_election_init(&e, &self, LEASE_MS, GIVE_UP_MS);
+    ct_election_begin_hosting(&e);
+    assert_true(ct_election_followed(&e, &self, CT_TERM_FIRST, 0));
+    assert_true(ct_election_recorded(&e, &record));
+    ct_election_told(&e, &host, term, 0, &todo);
+    assert_false(todo.join); /* it has had a world */
+}
+
 /* An agent that comes late follows a host of any term, and is misled by nobody else. */
 static void test_the_first_host_of_an_agent_may_have_any_term(void **state)
 {
@@ -406,6 +434,7 @@ int main(void)
         cmocka_unit_test(test_who_finds_nobody_ends),
         cmocka_unit_test(test_a_term_out_of_reach_blocks_no_election),
         cmocka_unit_test(test_who_uses_terms_up_reaches_a_sixteenth_of_them),
+        cmocka_unit_test(test_a_first_host_without_a_world_joins_the_job_that_runs),
         cmocka_unit_test(test_the_first_host_of_an_agent_may_have_any_term),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

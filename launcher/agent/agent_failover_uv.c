@@ -32,6 +32,8 @@
 #define ID_BITS 53
 /* Workers must have stopped a sixteenth of a lease after it (the fence of the others). */
 #define FENCE_SHARE 16
+/* A late agent is sent on so many times at most. */
+#define MOVES_MAX 8
 
 static const struct ct_election *state(const struct ct_agent_run *run)
 {
@@ -76,9 +78,9 @@ static void drift(struct ct_agent_run *run, int64_t lease_ns)
     ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_ADRIFT});
 }
 
-static void forget_hosting(struct ct_agent_run *run)
+static void forget_hosting(struct ct_agent_run *run, const struct ct_voter *next)
 {
-    ct_server_unhost(run->store.server);
+    ct_server_unhost(run->store.server, next);
     ct_agent_store_let_go(run);
     drift(run, ct_clock_now(NULL));
 }
@@ -160,6 +162,27 @@ static void join(struct ct_agent_run *run, const struct ct_voter *at)
     open_link(run);
 }
 
+void ct_agent_failover_moved(struct ct_agent_run *run, const struct ct_voter *host)
+{
+    struct ct_agent_failover *failover = &run->failover;
+    if (failover->elector == NULL || failover->adrift || run->agent.generation >= 0 ||
+        is_ending(run) || run->store.server != NULL || host->id == 0 ||
+        host->id == state(run)->self.id || failover->moves == MOVES_MAX) {
+        return; /* the election knows better, or the link will be lost */
+    }
+    failover->moves++;
+    ct_agent_report_say(run->output, "another machine hosts the job's store now, at %.100s port %u",
+                        host->address, (unsigned)host->port);
+    ct_agent_address_close(&run->address); /* the agent must not hear that the old link is up */
+    run->store.busy[0] = '\0';
+    run->store.unresolved = false;
+    ct_agent_store_move(&run->store, host->address, host->port);
+    open_link(run);
+    if (run->membership.link == NULL) {
+        give_up(run, -1);
+    }
+}
+
 /* The newest generation, as this node knows it. */
 static struct ct_history_round last_round(const struct ct_agent_run *run)
 {
@@ -216,7 +239,7 @@ static void on_todo(void *data, const struct ct_election_todo *todo)
                                 "%.100s port %u: this ctrun joins it there",
                                 todo->at.address, (unsigned)todo->at.port);
         }
-        forget_hosting(run);
+        forget_hosting(run, &todo->at);
     }
     if (todo->host) {
         take_over(run, todo);
@@ -258,7 +281,7 @@ static void on_deposed(void *data)
     }
     ct_elector_deposed(run->failover.elector);
     say_lost_majority(run);
-    forget_hosting(run);
+    forget_hosting(run, NULL);
 }
 
 void ct_agent_failover_host_first(struct ct_agent_run *run)

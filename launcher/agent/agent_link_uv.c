@@ -156,6 +156,9 @@ static void on_message(void *data, struct ct_msg *msg)
         ct_hang_monitor_take_job_verdict(&run->monitors.hang, &msg->still, msg->text);
     } else if (msg->type == CT_MSG_RECORD) {
         ct_agent_failover_record(run, msg);
+    } else if (msg->type == CT_MSG_VOTE) {
+        const struct ct_voter host = msg->host; /* the message goes with the link */
+        ct_agent_failover_moved(run, &host);
     } else if (msg->type == CT_MSG_QUERY) {
         ct_agent_query(run, &msg->query, msg->generation);
     } else if (msg->type == CT_MSG_SPARE) {

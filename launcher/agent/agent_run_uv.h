@@ -181,6 +181,7 @@ struct ct_agent_trace {
 struct ct_agent_failover {
     struct ct_elector *elector; /* NULL = the job ends with its host */
     struct ct_control_station station;
+    int moves;                     /* how often this node was sent on to another host */
     uint64_t dialling;             /* the id of the host that is being joined; 0 = none */
     bool adrift;                   /* the host is lost, and no other is found yet */
     bool silent;                   /* it was lost by silence */
@@ -300,6 +301,9 @@ void ct_agent_failover_record(struct ct_agent_run *run, const struct ct_msg *msg
 
 /* A world has come. */
 void ct_agent_failover_world(struct ct_agent_run *run);
+
+/* The machine at the other end of the link does not host the job, and says who does. */
+void ct_agent_failover_moved(struct ct_agent_run *run, const struct ct_voter *host);
 
 /* The link is lost. Returns true if another host is looked for. */
 bool ct_agent_failover_lost(struct ct_agent_run *run, const struct ct_err *why);

@@ -5,7 +5,7 @@
  * messages go to the channels. One timer serves all deadlines.
  *
  * A station (control_uv.h) answers one ASK on a connection instead of JOIN. It takes members only
- * while it hosts, and probes those that are lost (death_probe_uv.h).
+ * while it hosts, and else tells them who does, and probes those that are lost (death_probe_uv.h).
  *
  * Other paths: when the core drops a member, what was sent to it is still flushed. A job whose last
  * agent is gone is forgotten, so that its id can be used again.
@@ -426,6 +426,31 @@ static void on_ask_msg(struct conn *conn, const struct ct_msg *msg)
     end_soon(conn);
 }
 
+static void send_host(struct conn *conn, const struct ct_voter *host)
+{
+    struct ct_msg *vote = ct_calloc(1, sizeof(*vote));
+    if (vote != NULL) {
+        vote->type = CT_MSG_VOTE;
+        vote->host = *host;
+        vote->vote.id = host->id;
+        ct_channel_send(&conn->channel, vote);
+        ct_free(vote);
+    }
+}
+
+/* An agent looks for the job here, but another machine hosts it. */
+static void on_join_elsewhere(struct conn *conn)
+{
+    const struct ct_control_station *station = conn->control->options.station;
+    const struct ct_vote_ask ask = {.id = 0};
+    struct ct_msg *vote = ct_calloc(1, sizeof(*vote));
+    if (vote != NULL && station->on_ask(station->data, &ask, vote) && vote->host.id != 0) {
+        send_host(conn, &vote->host);
+    }
+    ct_free(vote);
+    end_soon(conn);
+}
+
 static void on_deposed(void *data)
 {
     struct ct_control *control = data;
@@ -451,14 +476,21 @@ void ct_control_host(struct ct_control *control, const struct ct_members_failove
     }
 }
 
-void ct_control_unhost(struct ct_control *control)
+void ct_control_unhost(struct ct_control *control, const struct ct_voter *next)
 {
     control->failover = (struct ct_members_failover){.term = 0};
-    for (struct ct_list *at = control->joined.next; at != &control->joined; at = at->next) {
+    for (struct ct_list *at = control->joined.next, *after; at != &control->joined; at = after) {
         struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
-        if (conn->job != NULL) {
-            conn->member = NULL;
-            conn->voter = 0;
+        after = at->next;
+        if (conn->job == NULL) {
+            continue;
+        }
+        conn->member = NULL;
+        conn->voter = 0;
+        if (next != NULL && !conn->trusted) {
+            send_host(conn, next);
+            end_soon(conn);
+        } else {
             ct_channel_close(&conn->channel);
         }
     }
@@ -505,7 +537,7 @@ static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
         on_ask_msg(conn, msg);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_JOIN &&
                is_idle_station(conn->control)) {
-        end_soon(conn); /* without a word: the agent looks for the host elsewhere */
+        on_join_elsewhere(conn);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_JOIN) {
         on_join_msg(conn, msg);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_GUEST) {

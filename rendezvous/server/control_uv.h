@@ -65,8 +65,9 @@ CT_MUST_CHECK int ct_control_open(uv_loop_t *loop, const struct ct_control_optio
  */
 void ct_control_host(struct ct_control *control, const struct ct_members_failover *failover);
 
-/* Ends that: all members lose their connections. */
-void ct_control_unhost(struct ct_control *control);
+/* Ends that: all members lose their connections. Those that have had no world cannot ask for
+ * another host, so they are told who it is: `next`, NULL = unknown. */
+void ct_control_unhost(struct ct_control *control, const struct ct_voter *next);
 
 /* Takes a socket from which nothing has been read. If it is `trusted`, its other end is in this
  * process and begins with JOIN. */

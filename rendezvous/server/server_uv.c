@@ -458,10 +458,10 @@ void ct_server_host(struct ct_server *server, const struct ct_members_failover *
     ct_control_host(server->control, failover);
 }
 
-void ct_server_unhost(struct ct_server *server)
+void ct_server_unhost(struct ct_server *server, const struct ct_voter *next)
 {
     if (server->control != NULL) {
-        ct_control_unhost(server->control);
+        ct_control_unhost(server->control, next);
     }
 }
 

@@ -20,6 +20,7 @@
 struct ct_access;
 struct ct_control_station;
 struct ct_members_failover;
+struct ct_voter;
 struct ct_msg_join;
 struct ct_server;
 struct ct_token;
@@ -86,7 +87,7 @@ void ct_server_take_agent(struct ct_server *server, int fd);
 
 /* As ct_control_host() and ct_control_unhost(). */
 void ct_server_host(struct ct_server *server, const struct ct_members_failover *failover);
-void ct_server_unhost(struct ct_server *server);
+void ct_server_unhost(struct ct_server *server, const struct ct_voter *next);
 
 /* Is any agent still in its job here? */
 bool ct_server_has_agents(const struct ct_server *server);

@@ -186,6 +186,30 @@ class Failover(testlib.Case):
     def test_the_first_host_that_is_started_again_joins_an_elastic_job(self):
         self.assertEqual(sorted(self.host_again("2:3")), [0, 1, 2])
 
+    def test_agents_that_know_the_first_address_are_sent_on(self):
+        """One may join the first host's new life before that knows of the running job; another comes later."""
+        options = ("--nnodes", "2:5", "--max-restarts", 9)
+        cluster, jobs = self.start_job(5, *options)
+        before = self.all_up(jobs)
+        for i in (4, 0):
+            jobs[i].signal(signal.SIGKILL)
+
+        def hosts():
+            return [i for i in (1, 2, 3) if "this machine hosts the job's store now" in jobs[i].err]
+
+        host = wait_until(hosts, "a host", PATIENCE)[0]
+        for i in (4, 0):
+            jobs[i] = self.start_node(cluster, i, *options, settle=100)
+        before = self.all_up(jobs, before)
+        late = 1 if host != 1 else 2
+        jobs[late].signal(signal.SIGKILL)
+        jobs[late] = self.start_node(cluster, late, *options)
+        self.all_up(jobs, before)
+        results = self.finish(jobs)
+        self.assertIn(
+            f"another machine hosts the job's store now, at {cluster.addresses[host]} port", results[late].err
+        )
+
     def test_the_next_host_is_killed_too(self):
         _, jobs = self.start_job(5, "--nnodes", "2:5", "--max-restarts", 3)
         before = -1

@@ -244,6 +244,7 @@ struct visitor {
     struct ct_msg *msg; /* what it says when it is up */
     bool up, told, lost;
     enum ct_msg_type heard;
+    struct ct_voter host; /* that was named in it */
 };
 
 static void on_up(void *data, const char *address)
@@ -259,6 +260,7 @@ static void on_message(void *data, struct ct_msg *msg)
     struct visitor *visitor = data;
     visitor->told = true;
     visitor->heard = msg->type;
+    visitor->host = msg->host;
 }
 
 static void on_lost(void *data, const struct ct_err *why)
@@ -304,7 +306,7 @@ static void leave(struct fixture *f, struct visitor *visitor)
     free(visitor->msg);
 }
 
-static void test_a_station_answers_one_question_and_takes_no_member(void **state)
+static void test_a_station_answers_one_question_and_sends_members_on(void **state)
 {
     struct fixture *f = new_fixture();
     struct visitor asks = {.told = false}, joins = {.told = false};
@@ -315,7 +317,8 @@ static void test_a_station_answers_one_question_and_takes_no_member(void **state
     assert_true(asks.told && asks.heard == CT_MSG_VOTE);
     visit(f, &joins, 1, CT_MSG_JOIN);
     ct_loop_run_until(&f->loop, &joins.lost);
-    assert_true(joins.up && !joins.told);
+    assert_true(joins.up && joins.told && joins.heard == CT_MSG_VOTE);
+    assert_int_equal(joins.host.id, 1); /* whom it follows */
     assert_int_equal(ct_link_host(joins.link)->voter.id, 0);
     leave(f, &asks);
     leave(f, &joins);
@@ -362,8 +365,11 @@ static void test_a_station_hosts_and_stops_hosting(void **state)
         (void)uv_run(&f->loop, UV_RUN_ONCE);
     }
     assert_false(joins.lost);
-    ct_server_unhost(server);
+    const struct ct_voter next = {.id = 3, .address = "10.0.0.3", .port = 7};
+    ct_server_unhost(server, &next);
     ct_loop_run_until(&f->loop, &joins.lost);
+    assert_true(joins.told && joins.heard == CT_MSG_VOTE && joins.host.id == 3);
+    assert_string_equal(joins.host.address, "10.0.0.3");
     assert_false(ct_server_has_agents(server));
     leave(f, &joins);
     end(f);
@@ -376,7 +382,7 @@ int main(void)
         cmocka_unit_test(test_who_is_cut_off_alone_is_sent_back),
         cmocka_unit_test(test_half_is_enough_after_a_death),
         cmocka_unit_test(test_another_token_gets_no_vote),
-        cmocka_unit_test(test_a_station_answers_one_question_and_takes_no_member),
+        cmocka_unit_test(test_a_station_answers_one_question_and_sends_members_on),
         cmocka_unit_test(test_a_term_that_nobody_has_reached_is_warned_of),
         cmocka_unit_test(test_a_station_hosts_and_stops_hosting),
     };

@@ -14,7 +14,7 @@ or took longer than 5 s.
 With --healthy it runs a program for so long instead whose steps are uneven and in which nothing hangs, and
 ends with 1 if ctrun says that something does: tests/torch/uneven.py, bench/programs/uneven.c, or `train`,
 which tests itself and writes a checkpoint all the time, while one worker after the other is stopped for less
-than the timeout.
+than the timeout. For the C program, first: ninja -C DIR bench/programs/bench-uneven.
 """
 
 import argparse

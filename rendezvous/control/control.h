@@ -107,7 +107,6 @@ enum ct_msg_type {
     CT_MSG_TYPES,
 };
 
-/* What an agent tells about its node, and about the job as it was started there. */
 /* How a node is checked with all others before a generation: with --preflight=first or each, or
  * with --preflight-only. */
 enum ct_join_preflight {
@@ -118,6 +117,7 @@ enum ct_join_preflight {
     CT_JOIN_PREFLIGHTS,
 };
 
+/* What an agent tells about its node, and about the job as it was started there. */
 struct ct_msg_join {
     char run_id[CT_RUN_ID_MAX];
     char host[CT_HOST_MAX]; /* the name that the machine has for itself */

@@ -62,12 +62,28 @@ static void spare_stayers(struct ct_procs *procs)
     }
 }
 
+/* Is the child the guard, or one that stays? */
+static bool is_known(const void *data, pid_t child)
+{
+    const struct ct_procs *procs = data;
+    if (child == ct_guard_pid(procs->guard)) {
+        return true;
+    }
+    for (struct ct_list *l = procs->all.next; l != &procs->all; l = l->next) {
+        const struct ct_proc *proc = CT_CONTAINER_OF(l, struct ct_proc, link);
+        if (proc->child.pid == child && proc->alive && proc->stay == CT_PROC_STAYS) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Reads /proc and marks every living descendant, except the processes that stay and what is below
  * them. When /proc cannot be read nothing is marked. */
 static void read_tree(struct ct_procs *procs)
 {
     struct ct_err err;
-    if (ct_proctree_only_child(ct_guard_pid(procs->guard))) {
+    if (ct_proctree_has_only(is_known, procs)) {
         return;
     }
     if (ct_proctree_read(&procs->tree, &err) != 0) {

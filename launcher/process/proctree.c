@@ -81,29 +81,31 @@ bool ct_proctree_read_pid(pid_t pid, struct ct_proctree_entry *out)
     return n > 0 && ct_proctree_parse(text, (size_t)n, out);
 }
 
-/* Reads the children of one of our threads ("pid pid ... "). True when none differs from `except`.
- */
-static bool thread_only_child(int task_dir, const char *tid, pid_t except)
+/* Reads the children of one of our threads ("pid pid ... "). True when all are known. */
+static bool thread_has_only(int task_dir, const char *tid, ct_proctree_known_fn known,
+                            const void *data)
 {
     char path[32];
     (void)snprintf(path, sizeof(path), "%.10s/children", tid);
     int fd = openat(task_dir, path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    if (file == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
         return false;
     }
-    char text[64]; /* two pids fill at most half of it, so a second child is always seen */
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    if (n < 0) {
-        return false;
+    int child;
+    bool only = true;
+    while (only && fscanf(file, "%d", &child) == 1) {
+        only = known(data, child);
     }
-    text[n] = '\0';
-    int child = except, length = 0;
-    (void)sscanf(text, "%d %n", &child, &length);
-    return child == except && text[length] == '\0';
+    only = only && !ferror(file);
+    (void)fclose(file);
+    return only;
 }
 
-bool ct_proctree_only_child(pid_t except)
+bool ct_proctree_has_only(ct_proctree_known_fn known, const void *data)
 {
     DIR *dir = opendir("/proc/self/task");
     if (dir == NULL) {
@@ -113,7 +115,7 @@ bool ct_proctree_only_child(pid_t except)
     const struct dirent *entry;
     while (only && (entry = readdir(dir)) != NULL) {
         if (entry->d_name[0] != '.') {
-            only = thread_only_child(dirfd(dir), entry->d_name, except);
+            only = thread_has_only(dirfd(dir), entry->d_name, known, data);
         }
     }
     closedir(dir);

@@ -39,10 +39,14 @@ CT_MUST_CHECK int ct_proctree_read(struct ct_proctree *tree, struct ct_err *err)
 /* One process; false when it does not exist. */
 bool ct_proctree_read_pid(pid_t pid, struct ct_proctree_entry *out);
 
-/* Has this process no child, dead or alive, except `except`? A sub-reaper then has no other
- * descendants either, and ct_proctree_read(), which needs up to three system calls for each process
- * of the machine, would find nothing. False when the kernel does not say. */
-bool ct_proctree_only_child(pid_t except);
+/* Does the caller know this child of its own? */
+typedef bool (*ct_proctree_known_fn)(const void *data, pid_t child);
+
+/* Has this process no child, dead or alive, that is not known? A sub-reaper then has no descendants
+ * either but those of the children that it knows, and ct_proctree_read(), which needs up to three
+ * system calls for each process of the machine, would find nothing else. False when the kernel does
+ * not say. */
+bool ct_proctree_has_only(ct_proctree_known_fn known, const void *data);
 
 /* Reads the text of a /proc/PID/stat file. It may hold anything, because a process chooses its
  * name. */

@@ -165,22 +165,32 @@ static pid_t fork_sleeper(void)
     return pid;
 }
 
+static bool is_pid(const void *data, pid_t child)
+{
+    return child == *(const pid_t *)data;
+}
+
+static bool has_only_child(pid_t pid)
+{
+    return ct_proctree_has_only(is_pid, &pid);
+}
+
 static void test_an_only_child_is_told_from_others(void **state)
 {
     (void)state;
-    assert_true(ct_proctree_only_child(-1));
+    assert_true(has_only_child(-1));
     pid_t first = fork_sleeper();
-    assert_true(ct_proctree_only_child(first));
-    assert_false(ct_proctree_only_child(-1));
+    assert_true(has_only_child(first));
+    assert_false(has_only_child(-1));
     pid_t second = fork_sleeper();
-    assert_false(ct_proctree_only_child(first));
-    assert_false(ct_proctree_only_child(second));
+    assert_false(has_only_child(first));
+    assert_false(has_only_child(second));
     assert_int_equal(kill(second, SIGKILL), 0);
     assert_int_equal(waitpid(second, NULL, 0), second);
-    assert_true(ct_proctree_only_child(first));
+    assert_true(has_only_child(first));
     assert_int_equal(kill(first, SIGKILL), 0);
     assert_int_equal(waitpid(first, NULL, 0), first);
-    assert_true(ct_proctree_only_child(first));
+    assert_true(has_only_child(first));
 }
 
 static int read_tree(void *data)

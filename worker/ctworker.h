@@ -120,6 +120,44 @@ CTW_API bool ctw_job_ended(const struct ctw_job *job);
  * an error and be freed. */
 CTW_API CT_MUST_CHECK int ctw_job_next(struct ctw_job *job, int64_t timeout_ms, struct ct_err *err);
 
+/* ---- warm starts ----------------------------------------------------------------------------- */
+
+/* At file scope of a program, says to `ctrun --warm` that main() calls ctw_spare_open() before it
+ * does anything that only a worker may do. ctrun starts spares only of a program that says so: any
+ * other would run as a worker. It is an ELF note of the name "ctrun" with the version of the
+ * protocol. */
+#define CTW_OFFERS_SPARES                                                           \
+    __attribute__((section(".note.ctrun"), used, aligned(4))) static const struct { \
+        uint32_t name_bytes, version_bytes, type;                                   \
+        char name[8];                                                               \
+        uint32_t version;                                                           \
+    } ctw_offers_spares = {sizeof("ctrun"), sizeof(uint32_t), 1, "ctrun", 1}
+
+struct ctw_spare;
+
+/* Was this process started as a spare, which waits until it becomes a worker of the next
+ * generation? If so, gives *out, and the program may do what takes time and needs no peer: load
+ * libraries and data, but open no connection, print nothing, and keep nothing of the environment,
+ * which has the rank of nobody yet. Otherwise *out is NULL. After a failure the process must end.
+ */
+CTW_API CT_MUST_CHECK int ctw_spare_open(struct ctw_spare **out, struct ct_err *err);
+
+/* Answers NULL, or why what was made ready is of no use any more, for example because a file has
+ * changed. */
+typedef const char *(*ctw_spare_check_fn)(void *data);
+
+/* Says that all is ready, and waits. When it returns 0, this process is the worker of its new
+ * environment and of its new standard streams, and `spare` is freed. `check` is called before
+ * that; NULL = all stays of use. After a failure the process must end without any effect:
+ * CT_ECLOSED (the launcher does not need it), CT_EABORTED (it is of no use), CT_EPROTO, CT_EIO,
+ * CT_ENOMEM. */
+CTW_API CT_MUST_CHECK int ctw_spare_wait(struct ctw_spare *spare, ctw_spare_check_fn check,
+                                         void *data, struct ct_err *err);
+
+/* Tells the launcher why this process cannot become a worker, and frees `spare`. The process must
+ * end then. No more spares are made for this job. */
+CTW_API void ctw_spare_refuse(struct ctw_spare *spare, const char *why);
+
 /* ---- ranks in one process -------------------------------------------------------------------- */
 
 struct ctw_crew;

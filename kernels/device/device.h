@@ -298,4 +298,7 @@ CT_MUST_CHECK int ct_device_set_precision(struct ct_device *dev, enum ct_precisi
  * plug-in only when /dev/nvidiactl exists or CTRUN_PLUGIN_DIR is set. */
 int ct_device_cuda_count(void);
 
+/* Could that be more than 0? Loads nothing and touches no device. */
+bool ct_device_cuda_possible(void);
+
 #endif

@@ -8,8 +8,9 @@
 
 #include "kernels/device/device.h"
 
-/* As ct_device_open() and ct_device_cuda_count(). */
+/* As ct_device_open(), ct_device_cuda_count() and ct_device_cuda_possible(). */
 CT_MUST_CHECK int ct_cuda_open(int index, struct ct_device **out, struct ct_err *err);
 int ct_cuda_count(void);
+bool ct_cuda_possible(void);
 
 #endif

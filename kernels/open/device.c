@@ -21,3 +21,8 @@ int ct_device_cuda_count(void)
 {
     return ct_cuda_count();
 }
+
+bool ct_device_cuda_possible(void)
+{
+    return ct_cuda_possible();
+}

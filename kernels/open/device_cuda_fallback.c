@@ -17,3 +17,8 @@ int ct_cuda_count(void)
 {
     return 0;
 }
+
+bool ct_cuda_possible(void)
+{
+    return false;
+}

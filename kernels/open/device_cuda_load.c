@@ -50,14 +50,17 @@ int ct_cuda_open(int index, struct ct_device **out, struct ct_err *err)
     return plugin->open(index, out, err);
 }
 
+/* Who names a folder wants that plug-in to be asked. */
+bool ct_cuda_possible(void)
+{
+    return ct_plugin_named_dir() != NULL || access(DRIVER_NODE, F_OK) == 0;
+}
+
 int ct_cuda_count(void)
 {
     const struct ct_cuda_plugin *plugin;
     int count = 0;
-    /* Who names a folder wants that plug-in to be asked. */
-    bool named = ct_plugin_named_dir() != NULL;
-    if ((!named && access(DRIVER_NODE, F_OK) != 0) || load(&plugin, NULL) != 0 ||
-        plugin->count(&count, NULL) != 0) {
+    if (!ct_cuda_possible() || load(&plugin, NULL) != 0 || plugin->count(&count, NULL) != 0) {
         return 0;
     }
     return count;

@@ -160,7 +160,7 @@ struct ct_agent_warm {
     struct ct_list all;              /* struct ct_agent_spare, until their processes have ended */
     uv_timer_t timer;                /* for on_look() */
     uv_timer_t set_timer;            /* for on_set_look(), during the hand-over */
-    char *folder;                    /* of ctrun's part in Python */
+    char *folder;                    /* of ctrun's part in Python; NULL = the program needs none */
     char *plan;                      /* what spares are told to import; NULL = not known */
     bool said_off;                   /* the user was told that no spare is made any more */
     bool said_full;                  /* the user was told that memory is too small for any spare */

@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,7 +97,8 @@ static void close_both(const int fds[2])
     }
 }
 
-/* The folder of ctrun's part in Python in front of the user's PYTHONPATH. */
+/* The environment of a worker, and what makes a spare of the process: CTRUN_WARM and, for Python,
+ * the folder of ctrun's part in front of the user's PYTHONPATH. */
 static int add_part(struct ct_agent_run *run, struct ct_strlist *vars, const char *role,
                     char *const *env)
 {
@@ -104,7 +106,7 @@ static int add_part(struct ct_agent_run *run, struct ct_strlist *vars, const cha
     const char *path = NULL;
     int rc = 0;
     for (; *env != NULL && rc == 0; env++) {
-        if (strncmp(*env, name, sizeof(name) - 1) == 0) {
+        if (run->warm.folder != NULL && strncmp(*env, name, sizeof(name) - 1) == 0) {
             path = *env + sizeof(name) - 1;
             rc = ct_strlist_printf(vars, "%s%s%s%s", name, run->warm.folder,
                                    path[0] != '\0' ? ":" : "", path);
@@ -112,7 +114,7 @@ static int add_part(struct ct_agent_run *run, struct ct_strlist *vars, const cha
             rc = ct_strlist_borrow(vars, *env);
         }
     }
-    if (rc == 0 && path == NULL) {
+    if (rc == 0 && run->warm.folder != NULL && path == NULL) {
         rc = ct_strlist_printf(vars, "%s%s", name, run->warm.folder);
     }
     rc = rc == 0 ? ct_strlist_printf(vars, CT_WARM_ENV "=1:%d:%s", CT_SPARE_FD, role) : rc;
@@ -209,6 +211,19 @@ bool ct_agent_spare_stopped(const struct ct_agent_spare *spare)
     siginfo_t info = {0};
     pid_t pid = ct_proc_pid(spare->proc);
     return waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+bool ct_agent_spare_current(const struct ct_agent_spare *spare)
+{
+    char path[32];
+    struct stat now, then;
+    const struct ct_command *command = spare->run->job->command;
+    if (command->python) {
+        return true; /* it looks itself; the interpreter may stand behind a script */
+    }
+    (void)snprintf(path, sizeof(path), "/proc/%d/exe", (int)ct_proc_pid(spare->proc));
+    return stat(path, &then) == 0 && stat(command->path, &now) == 0 && now.st_ino == then.st_ino &&
+           now.st_dev == then.st_dev;
 }
 
 bool ct_agent_spare_same(char *const *one, char *const *other)

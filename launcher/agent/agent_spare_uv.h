@@ -31,8 +31,8 @@ void ct_agent_spare_free(struct ct_agent_spare *spare);
 /* Kills the process. on_exit of ct_agent_spare_start() is called when it has ended. */
 void ct_agent_spare_end(struct ct_agent_spare *spare);
 
-/* Starts the process on three stand-ins and a socket. `env` is what a worker has; what makes the
- * interpreter a spare is added. CT_ENOMEM, and what ct_proc_start() returns. */
+/* Starts the process on three stand-ins and a socket. `env` is what a worker has; what makes it
+ * a spare is added. CT_ENOMEM, and what ct_proc_start() returns. */
 CT_MUST_CHECK int ct_agent_spare_start(struct ct_agent_spare *spare, char *const *argv,
                                        char *const *env, ct_proc_exit_fn on_exit,
                                        struct ct_err *err);
@@ -42,6 +42,9 @@ bool ct_agent_spare_printed(const struct ct_agent_spare *spare, char *why, size_
 
 /* Has a signal stopped it? */
 bool ct_agent_spare_stopped(const struct ct_agent_spare *spare);
+
+/* Is the program that it executes still the one that a worker would? */
+bool ct_agent_spare_current(const struct ct_agent_spare *spare);
 
 /* Are these NULL-terminated lists alike? Placeholders such as ${rank} can have other values in
  * another generation. */

@@ -25,6 +25,7 @@
 #include "common/clock.h"
 #include "launcher/util/environ.h"
 #include "launcher/warm/spare.h"
+#include "launcher/warm/spare_note.h"
 #include "launcher/warm/spare_priority.h"
 #include "launcher/warm/warm_memory.h"
 
@@ -120,7 +121,8 @@ static int send_program(struct ct_agent_spare *spare)
 /* The environment goes with it, because a wrapper around the interpreter may change its own. */
 static int send_imports(struct ct_agent_spare *spare, char *const *env, struct ct_err *err)
 {
-    const char *fields[] = {"import", spare->run->warm.plan, NULL};
+    const char *plan = spare->run->warm.plan;
+    const char *fields[] = {"import", plan != NULL ? plan : "", NULL};
     int fd;
     int rc = ct_spare_environment(env, &fd, err);
     if (rc == 0) {
@@ -328,7 +330,10 @@ static void on_look(uv_timer_t *timer)
             break;
         case CT_WARM_PLAN:
         case CT_WARM_MAKE:
-            if (spare_start(run, action.act == CT_WARM_MAKE ? action.spare : -1, &err) != 0) {
+            if (action.act == CT_WARM_PLAN && !run->job->command->python) {
+                ct_warm_planned(policy); /* the program knows what to make ready */
+            } else if (spare_start(run, action.act == CT_WARM_MAKE ? action.spare : -1, &err) !=
+                       0) {
                 turn_off(run, err.text);
             }
             break;
@@ -374,12 +379,13 @@ int ct_agent_warm_open(struct ct_agent_run *run, struct ct_err *err)
                workers == 1 ? "" : "s", workers, workers == 1 ? "" : "s");
         wanted = workers;
     }
-    if (!job->command->python) {
-        ct_log(&run->log, CT_LOG_WARNING, "--warm has no effect: %s is not a Python program",
+    if (!job->command->python && !ct_spare_note_in(job->command->path)) {
+        ct_log(&run->log, CT_LOG_WARNING,
+               "--warm has no effect: %s is no Python program, and offers no warm form of itself",
                options->command[0]);
         return 0;
     }
-    if (!find_folder(run)) {
+    if (job->command->python && !find_folder(run)) {
         ct_log(&run->log, CT_LOG_WARNING,
                "--warm has no effect: sitecustomize.py of ctrun is not where it was installed");
         return 0;
@@ -504,6 +510,9 @@ static bool ask_spare(struct ct_agent_spare *spare, char why[CT_WARM_WHY_MAX])
         return false;
     }
     int rc = ct_worker_describe(&options, spare->rank, socket, &args, &spare->vars, &err);
+    if (rc == 0 && !ct_agent_spare_current(spare)) {
+        rc = ct_err_set(&err, CT_EINVAL, "%s has changed", run->job->command->path);
+    }
     if (rc == 0 && !ct_agent_spare_same(spare->args.list, args.list)) {
         rc = ct_err_set(&err, CT_EINVAL, "its arguments have changed");
     }

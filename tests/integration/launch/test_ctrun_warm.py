@@ -507,7 +507,7 @@ class Warm(testlib.Case):
     def test_other_programs(self):
         result = self.ctrun("--max-restarts", "1", "--warm", "true")
         self.assertEqual(result.code, 0, result)
-        self.assertIn("--warm has no effect: true is not a Python program", result.err)
+        self.assertIn("--warm has no effect: true is no Python program, and offers no warm form of itself", result.err)
 
 
 class Environment(testlib.Case):

@@ -22,6 +22,8 @@
 #include <string.h>
 #include <unistd.h>
 
+CTW_OFFERS_SPARES;
+
 enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 /* Set by a signal that asks to stop and save everything. */
@@ -70,10 +72,37 @@ static void let_peer_be_first(int rc)
     }
 }
 
+/* With `ctrun --warm` this process may be a spare. Then it makes ready what a worker needs, and
+ * waits until it is one. A spare that is not needed ends without a word. */
+static int await_turn(const struct ct_train_options *options, struct ct_warm_parts *parts)
+{
+    struct ct_err err = {0};
+    struct ctw_spare *spare;
+    struct ctw_env guess; /* of the ranks, for the size of the rehearsal only */
+    int rc = ctw_spare_open(&spare, &err);
+    if (rc != 0 || spare == NULL) {
+        return rc;
+    }
+    rc = ctw_env_read(&guess, &err);
+    if (rc == 0) {
+        rc = ct_warm_parts_make(parts, options, guess.rank, guess.world_size, &err);
+    }
+    if (rc != 0) {
+        ctw_spare_refuse(spare, err.text);
+        return rc;
+    }
+    return ctw_spare_wait(spare, ct_warm_parts_check, parts, &err);
+}
+
 static int run(const struct ct_train_options *options)
 {
     struct ct_err err = {0};
     struct ctw_job *job;
+    struct ct_rank_run here = {
+        .options = options, .stop_asked = &stop_asked, .catch_signals = catch_stop_signals};
+    if (await_turn(options, &here.warm) != 0) {
+        return EXIT_FAILED;
+    }
     if (ctw_job_open(NULL, &job, &err) != 0) {
         return complain(&err, EXIT_FAILED);
     }
@@ -88,8 +117,6 @@ static int run(const struct ct_train_options *options)
         /* Several threads divide products in other places, which changes the rounding. */
         (void)unsetenv("OMP_NUM_THREADS");
     }
-    struct ct_rank_run here = {
-        .options = options, .stop_asked = &stop_asked, .catch_signals = catch_stop_signals};
     ct_loggers_init(&here.loggers, stdout, isatty(STDOUT_FILENO) == 1, stderr);
     int rc = options->gpus > 0 ? ct_gpu_ranks_run(options->gpus, job, ct_rank_train, &here, &err)
                                : ct_rank_train(job, &here, &err);
@@ -105,6 +132,7 @@ static int run(const struct ct_train_options *options)
         let_peer_be_first(rc);
     }
     ct_loggers_fini(&here.loggers);
+    ct_warm_parts_fini(&here.warm);
     ctw_job_free(job);
     return rc == 0 ? EXIT_DONE : EXIT_FAILED;
 }

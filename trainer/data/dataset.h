@@ -49,6 +49,10 @@ struct ct_dataset {
  * default folder. The message names the file and what is wrong. ct_dataset_fini() frees the set. */
 CT_MUST_CHECK int ct_dataset_load(const char *source, struct ct_dataset *out, struct ct_err *err);
 
+/* Gives a number that is another one when a file of the data set has been written, replaced, added
+ * or removed. CT_ENOENT and others if the folder cannot be opened. */
+CT_MUST_CHECK int ct_dataset_stamp(const char *source, uint64_t *out, struct ct_err *err);
+
 /* Checks the splits against each other (counts, sizes, range of labels) and sets features, classes,
  * mean and stddev. Every loader calls it after filling `train`, `test` and `shape`. */
 CT_MUST_CHECK int ct_dataset_finish(struct ct_dataset *set, struct ct_err *err);

@@ -266,11 +266,12 @@ int ct_trainer_probe(const struct ct_train_options *options, struct ctw_job *job
 }
 
 /* Does what needs no peer, the cheapest first, so that errors show early. */
-static int load_local(struct ct_trainer *t, struct ct_err *err)
+static int load_local(struct ct_trainer *t, bool warm, struct ct_err *err)
 {
     int rc = ct_trainer_probe(&t->options, t->job, err);
     if (rc == 0) {
-        rc = ct_dataset_load_shared(t->options.data, t->job, &t->data.set, err);
+        rc = warm ? ct_dataset_tell(t->job, &t->data.set, err)
+                  : ct_dataset_load_shared(t->options.data, t->job, &t->data.set, err);
     }
     if (rc == 0) {
         rc = ct_layout_init(&t->layout, t->data.set.features, &t->options.hidden,
@@ -355,10 +356,22 @@ int ct_trainer_join(struct ct_trainer *t, struct ct_err *err)
 int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
                    struct ct_trainer **out, struct ct_err *err)
 {
+    struct ct_warm_parts none = {0};
+    return ct_trainer_new_warm(options, job, &none, out, err);
+}
+
+int ct_trainer_new_warm(const struct ct_train_options *options, struct ctw_job *job,
+                        struct ct_warm_parts *parts, struct ct_trainer **out, struct ct_err *err)
+{
     struct ct_trainer *t = ct_calloc(1, sizeof *t);
     if (t == NULL) {
+        ct_warm_parts_fini(parts);
         return out_of_memory(err);
     }
+    bool warm = parts->loaded;
+    t->data.set = parts->set;
+    t->dev = parts->dev;
+    *parts = (struct ct_warm_parts){0};
     t->options = *options;
     t->options.pipeline_stages += options->pipeline_stages == 0;
     t->job = job;
@@ -368,7 +381,7 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
         .momentum = (float)options->momentum,
         .weight_decay = (float)options->weight_decay,
     };
-    int rc = load_local(t, err);
+    int rc = load_local(t, warm, err);
     if (rc == 0) {
         rc = ct_trainer_join(t, err);
     }

@@ -6,6 +6,7 @@
 #define CT_TRAINER_RUN_RANK_H
 
 #include "trainer/session/train_options.h"
+#include "trainer/session/warm_parts.h"
 #include "trainer/show/loggers.h"
 #include "worker/ctworker.h"
 
@@ -20,6 +21,7 @@ struct ct_rank_run {
     void (*catch_signals)(
         const struct ct_train_options *options); /* called before the first step */
     struct ct_loggers loggers;                   /* of rank 0 */
+    struct ct_warm_parts warm;                   /* what was made ready; the rank takes it over */
     bool opened;
     atomic_bool trains; /* a rank has reached the first step */
 };

@@ -449,6 +449,35 @@ static void test_survives_faults(void **state)
     ct_tmpdir_free(dir);
 }
 
+static uint64_t stamp(const char *dir)
+{
+    uint64_t out;
+    assert_int_equal(ct_dataset_stamp(dir, &out, NULL), 0);
+    return out;
+}
+
+static void test_the_stamp_changes_with_the_files_of_the_set_only(void **state)
+{
+    (void)state;
+    char *dir = good_dir();
+    char *path = ct_tmpdir_path(dir, TEST_LABELS);
+    uint64_t first = stamp(dir), out;
+    put(dir, "a.log", "x", 1);
+    assert_true(stamp(dir) == first);
+    put(dir, "test_batch.bin", "x", 1); /* would be read, if others came, too */
+    uint64_t second = stamp(dir);
+    assert_true(second != first);
+    assert_int_equal(truncate(path, 9), 0);
+    uint64_t third = stamp(dir);
+    assert_true(third != second);
+    assert_int_equal(unlink(path), 0);
+    assert_true(stamp(dir) != third);
+    assert_true(stamp(CT_DATASET_SYNTHETIC) == stamp(CT_DATASET_SYNTHETIC));
+    assert_int_equal(ct_dataset_stamp("/nowhere", &out, NULL), CT_ENOENT);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -467,6 +496,7 @@ int main(void)
         cmocka_unit_test(test_without_a_name_the_default_folder_is_loaded),
         cmocka_unit_test(test_synthetic_is_the_same_each_time),
         cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_the_stamp_changes_with_the_files_of_the_set_only),
     };
     return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);
 }

@@ -428,6 +428,8 @@ static struct ct_job_end end_of(const struct ct_agent_run *run)
 {
     const struct ct_options *options = run->job->options;
     const struct ct_resolved *resolved = run->job->resolved;
+    struct ct_warm_facts warm = {0};
+    ct_agent_warm_facts(run, &warm);
     return (struct ct_job_end){
         .run_id = run->job->run_id,
         .host = run->job->machine->host,
@@ -436,6 +438,8 @@ static struct ct_job_end end_of(const struct ct_agent_run *run)
         .signo = run->agent.signo,
         .fixed_nodes = resolved->min_nodes == resolved->max_nodes && options->spares == 0,
         .preflight = run->check.result.report,
+        .warm = warm,
+        .warm_in_all = run->warm.taken_in_all,
     };
 }
 

@@ -163,8 +163,10 @@ struct ct_agent_warm {
     char *folder;                    /* of ctrun's part in Python; NULL = the program needs none */
     char *plan;                      /* what spares are told to import; NULL = not known */
     bool said_off;                   /* the user was told that no spare is made any more */
-    bool said_full;                  /* the user was told that memory is too small for any spare */
+    bool said_full;                  /* the user was told that memory is too small for all spares */
     int taken;                       /* workers of this generation that were spares */
+    int taken_in_all;                /* and of all generations */
+    char cold[CT_WARM_WHY_MAX];      /* why a spare of this generation is no worker; "" = all are */
     int64_t set_until_ns;            /* when spares must have said that they are set */
     struct ct_spare_message message; /* the one that came last */
 };

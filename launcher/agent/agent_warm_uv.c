@@ -61,18 +61,26 @@ static struct ct_agent_spare *find_spare(struct ct_agent_run *run, int rank)
     return NULL;
 }
 
-/* Says that the worker starts cold, because of this answer of its spare. */
-static void say_cold(const struct ct_agent_spare *spare, const struct ct_spare_message *answer)
+/* Says that the worker of this spare starts cold, and why. */
+static void say_why_cold(const struct ct_agent_spare *spare, const char *why)
 {
     struct ct_agent_run *run = spare->run;
-    int rank = run->worker_env.first_rank + spare->rank;
+    ct_agent_report_say(run->output, "rank %d starts cold: %s",
+                        run->worker_env.first_rank + spare->rank, why);
+    (void)snprintf(run->warm.cold, sizeof(run->warm.cold), "%s", why);
+}
+
+/* The same, because of this answer of the spare. */
+static void say_cold(const struct ct_agent_spare *spare, const struct ct_spare_message *answer)
+{
+    char why[CT_WARM_WHY_MAX];
     if (answer->word == CT_SPARE_NO) {
-        ct_agent_report_say(run->output, "rank %d starts cold: %s", rank, answer->text);
+        (void)snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, answer->text);
     } else {
-        ct_agent_report_say(run->output, "rank %d starts cold: its spare (pid %d) %s", rank,
-                            (int)ct_proc_pid(spare->proc),
-                            answer->word == CT_SPARE_GONE ? "has died" : "does not answer");
+        (void)snprintf(why, sizeof(why), "its spare (pid %d) %s", (int)ct_proc_pid(spare->proc),
+                       answer->word == CT_SPARE_GONE ? "has died" : "does not answer");
     }
+    say_why_cold(spare, why);
 }
 
 static void on_spare_exit(void *data, struct ct_proc *proc, const struct ct_exit *end)
@@ -176,26 +184,31 @@ static void say_off(struct ct_agent_run *run)
     run->warm.said_off = run->warm.policy.off;
 }
 
-/* Says once that not even one spare fits into the memory. Others may fit in a later generation. */
+/* Says once that not all spares, or not even one, fit into the memory. More may fit in a later
+ * generation. */
 static void say_full(struct ct_agent_run *run, const struct ct_warm_memory *memory)
 {
     struct ct_warm *policy = &run->warm.policy;
-    if (run->warm.said_full || !ct_warm_none_fits(policy) ||
+    char some[64];
+    if (run->warm.said_full || !policy->full || policy->off || policy->importing >= 0 ||
         !ct_agent_report_speaks(run->job->resolved)) {
         return;
     }
     run->warm.said_full = true;
+    int ready = ct_warm_count(policy, CT_WARM_READY);
+    (void)snprintf(some, sizeof(some), ready == 0 ? "no spares" : "only %d of %d spares", ready,
+                   policy->count);
     bool machine = memory->total > 0 && memory->available < memory->total / 10 + policy->each;
     if (policy->limit > 0 && !machine) {
-        ct_agent_report_say(run->output,
-                            "--warm makes no spares now: one takes more than the %" PRIu64
-                            " MiB that --warm-memory allows",
-                            policy->limit >> 20);
+        ct_agent_report_say(
+            run->output,
+            "--warm makes %s now: %s more than the %" PRIu64 " MiB that --warm-memory allows", some,
+            ready == 0 ? "one takes" : "all of them take", policy->limit >> 20);
     } else {
         ct_agent_report_say(run->output,
-                            "--warm makes no spares now: %s (%" PRIu64 " of %" PRIu64
+                            "--warm makes %s now: %s (%" PRIu64 " of %" PRIu64
                             " MiB are free, and a tenth must stay free)",
-                            too_little, memory->available >> 20, memory->total >> 20);
+                            some, too_little, memory->available >> 20, memory->total >> 20);
     }
 }
 
@@ -482,10 +495,8 @@ bool ct_agent_warm_any(const struct ct_agent_run *run)
 /* Says why the worker starts cold, and ends its spare. */
 static void refuse(struct ct_agent_spare *spare, const char *why)
 {
-    struct ct_agent_run *run = spare->run;
-    ct_agent_report_say(run->output, "rank %d starts cold: %s",
-                        run->worker_env.first_rank + spare->rank, why);
-    ct_warm_taken(&run->warm.policy, spare->rank);
+    say_why_cold(spare, why);
+    ct_warm_taken(&spare->run->warm.policy, spare->rank);
     ct_agent_spare_end(spare);
 }
 
@@ -573,6 +584,7 @@ bool ct_agent_warm_begin(struct ct_agent_run *run)
 {
     int asked = 0;
     run->warm.taken = 0;
+    run->warm.cold[0] = '\0';
     for (int rank = 0; run->warm.on && rank < run->warm.policy.count; rank++) {
         struct ct_agent_spare *spare = find_spare(run, rank);
         char why[CT_WARM_WHY_MAX];
@@ -612,6 +624,7 @@ struct ct_proc *ct_agent_warm_take(void *data, int local_rank, char *const *argv
     ct_proc_pass(proc, on_exit, owner);
     ct_agent_spare_free(spare);
     run->warm.taken++;
+    run->warm.taken_in_all++;
     return proc;
 }
 
@@ -639,6 +652,8 @@ void ct_agent_warm_facts(const struct ct_agent_run *run, struct ct_warm_facts *o
     out->mib = (int)(policy->each >> 20 < INT_MAX ? policy->each >> 20 : INT_MAX);
     const char *why = policy->off ? policy->why : ct_warm_none_fits(policy) ? too_little : "";
     (void)snprintf(out->off, sizeof(out->off), "%.*s", (int)sizeof(out->off) - 1, why);
+    (void)snprintf(out->cold, sizeof(out->cold), "%.*s", (int)sizeof(out->cold) - 1,
+                   run->warm.cold);
 }
 
 void ct_agent_warm_close(struct ct_agent_run *run)

@@ -448,6 +448,21 @@ static int clean_texts(cJSON *item)
     return rc;
 }
 
+/* What --warm has done on this machine. Missing without it. */
+static bool add_warm(cJSON *root, const struct ct_job_end *end)
+{
+    const struct ct_warm_facts *warm = &end->warm;
+    if (warm->wanted == 0) {
+        return true;
+    }
+    cJSON *item = cJSON_AddObjectToObject(root, "warm");
+    return item != NULL && ct_json_add_number(item, "wanted", warm->wanted) &&
+           ct_json_add_number(item, "workers", warm->workers) &&
+           ct_json_add_number(item, "workers_in_all", end->warm_in_all) &&
+           ct_json_add_number(item, "mib", warm->mib) && ct_json_add_name(item, "off", warm->off) &&
+           ct_json_add_name(item, "cold", warm->cold);
+}
+
 static int add_members(cJSON *root, const struct ct_job_story *story, const struct ct_job_end *end)
 {
     const struct ct_failure *first = ended_well(end) ? NULL : culprit(story);
@@ -486,7 +501,8 @@ static int add_members(cJSON *root, const struct ct_job_story *story, const stru
               ct_json_add_number(root, "generation", story->generation) &&
               ct_json_add_number(root, "restarts", story->restarts) &&
               ct_json_add_number(root, "max_restarts", end->max_restarts) &&
-              ct_json_add_name(root, "why", story->why) && add_times(root, story);
+              ct_json_add_name(root, "why", story->why) && add_times(root, story) &&
+              add_warm(root, end);
     return ok ? 0 : CT_ENOMEM;
 }
 

@@ -36,6 +36,8 @@ struct ct_job_end {
     int signo;        /* that the job was asked to end by; 0 = none */
     bool fixed_nodes; /* it needs each of its machines: neither --nnodes MIN:MAX nor --spares */
     const struct cJSON *preflight; /* of all machines, where node rank 0 is; NULL = none */
+    struct ct_warm_facts warm; /* of this machine in the last generation; wanted 0 = no --warm */
+    int warm_in_all;           /* workers of this machine that were spares, in all generations */
 };
 
 void ct_job_story_init(struct ct_job_story *story, int workers, int64_t now_ns);

@@ -152,6 +152,7 @@ static const struct ct_json_field warm_fields[] = {
     INT(ON(BEAT), "workers", warm.workers, 0, CT_MAX_WORLD),
     INT(ON(BEAT), "mib", warm.mib, 0, INT_MAX),
     TEXT(ON(BEAT), "off", warm.off),
+    TEXT(ON(BEAT), "cold", warm.cold),
 };
 #define WARM_FIELDS (sizeof(warm_fields) / sizeof(warm_fields[0]))
 

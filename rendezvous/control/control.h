@@ -168,15 +168,19 @@ struct ct_msg_query {
     char kind[CT_QUERY_KIND_MAX];
 };
 
-#define CT_WARM_OFF_MAX ((size_t)200)
+#define CT_WARM_WHY_TEXT_MAX ((size_t)200)
 
 /* What an agent keeps ready with --warm. */
 struct ct_warm_facts {
-    int wanted;                /* spares; 0 = it has no --warm */
-    int ready;                 /* of them */
-    int workers;               /* of this generation that were spares */
-    int mib;                   /* of memory that one spare takes alone; 0 = not known */
-    char off[CT_WARM_OFF_MAX]; /* why there are none; "" = there are, or there will be */
+    int wanted;  /* spares; 0 = it has no --warm */
+    int ready;   /* of them */
+    int workers; /* of this generation that were spares */
+    int mib;     /* of memory that one spare takes alone; 0 = not known */
+    /* Why there are none; "" = there are, or there will be. */
+    char off[CT_WARM_WHY_TEXT_MAX];
+    /* Why a spare did not become a worker of this generation, the last one of which that is true.
+     */
+    char cold[CT_WARM_WHY_TEXT_MAX];
 };
 
 struct ct_msg {

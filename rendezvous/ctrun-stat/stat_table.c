@@ -141,9 +141,13 @@ static void put_warm(struct text *text, const cJSON *job)
         ct_json_number(job, "warm_workers", 0));
     cJSON_ArrayForEach(node, cJSON_GetObjectItemCaseSensitive(job, "nodes"))
     {
-        const char *off = ct_json_text(cJSON_GetObjectItemCaseSensitive(node, "warm"), "off", "");
+        const cJSON *warm = cJSON_GetObjectItemCaseSensitive(node, "warm");
+        const char *off = ct_json_text(warm, "off", ""), *cold = ct_json_text(warm, "cold", "");
         if (off[0] != '\0') {
             put(text, "no spares on %s: %s", ct_json_text(node, "host", "?"), off);
+        }
+        if (cold[0] != '\0') {
+            put(text, "cold start on %s: %s", ct_json_text(node, "host", "?"), cold);
         }
     }
 }

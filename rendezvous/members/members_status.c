@@ -67,7 +67,8 @@ static bool add_warm(cJSON *node, const struct ct_warm_facts *warm)
     return item != NULL && ct_json_add_number(item, "wanted", warm->wanted) &&
            ct_json_add_number(item, "ready", warm->ready) &&
            ct_json_add_number(item, "workers", warm->workers) &&
-           ct_json_add_number(item, "mib", warm->mib) && ct_json_add_name(item, "off", warm->off);
+           ct_json_add_number(item, "mib", warm->mib) && ct_json_add_name(item, "off", warm->off) &&
+           ct_json_add_name(item, "cold", warm->cold);
 }
 
 /* The sums over all nodes, if any of them has --warm. */

@@ -467,7 +467,8 @@ function words() {
   at("none").hidden = state.length > 0;
   if (!job) return;
   at("about").textContent = "job " + job.run_id + ", generation " + job.generation + ", " + job.restarts + " of " + plural(job.max_restarts, "restart") +
-    " used, " + plural(job.failure_count, "failure") + ", " + plural(nodes.length, "machine") + (frame.jobs.length > 1 ? ", the first of " + frame.jobs.length + " jobs" : "");
+    " used, " + plural(job.failure_count, "failure") + ", " +
+    (job.warm_wanted ? job.warm_ready + " of " + plural(job.warm_wanted, "spare") + " ready, " : "") + plural(nodes.length, "machine") + (frame.jobs.length > 1 ? ", the first of " + frame.jobs.length + " jobs" : "");
   legend();
   missing(job);
   if (at("table-part").open) table();

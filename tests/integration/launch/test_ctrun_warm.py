@@ -449,13 +449,45 @@ class Warm(testlib.Case):
         self.go.touch()
         self.assertEqual(job.wait(LIMIT).code, 0)
 
+    def test_it_is_said_when_some_spares_do_not_fit(self):
+        program = self.program("import os, time\nimport json\n{wait}first_generation()\n")
+        args = ("-n", 3, "--max-restarts", "1", "--warm")
+        job = self.start_ctrun(*args, program, cwd=self.tmp, env={"LOGLEVEL": "info"})
+        line = job.wait_for("the spare of local rank 0 is ready", LIMIT)
+        mib = int(re.search(r", (\d+) MiB, ", line).group(1))
+        self.go.touch()
+        self.assertEqual(job.wait(LIMIT).code, 0)
+        self.go.unlink()
+        job = self.start_ctrun(*args, "--warm-memory", mib * 5 // 2, program, cwd=self.tmp)
+        job.wait_for("--warm makes only 2 of 3 spares now: all of them take more than the ", LIMIT)
+        self.go.touch()
+        result = job.wait(LIMIT)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("generation 1: 2 of 3 workers here were warm", result.err)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root to mount a file system")
+    def test_shared_memory_that_is_full(self):
+        program = self.program("import os, time\n{wait}first_generation()\n")
+        job = self.start(
+            "unshare", "--mount", "sh", "-ec",
+            'mount -t tmpfs -o size=64k none /dev/shm && ! cat /dev/zero >/dev/shm/all 2>/dev/null && exec "$@"', "sh",
+            testlib.program("ctrun"), "-n", 2, "--max-restarts", "1", "--warm", program,
+            env={"LOGLEVEL": "info"}, cwd=self.tmp,
+        )  # fmt: skip
+        for rank in range(2):
+            job.wait_for(f"the spare of local rank {rank} is ready", LIMIT)
+        self.go.touch()
+        self.assert_warm(job.wait(LIMIT))
+
     def test_the_status_tells_of_the_spares(self):
         program = self.program("import os, time\n{wait}first_generation()\n"
                                f"while not os.path.exists({str(self.tmp / 'end')!r}): time.sleep(0.01)\n")  # fmt: skip
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
+        report = self.tmp / "report.json"
         job = self.start_ctrun(
-            "-n", 2, "--max-restarts", "1", "--master-port", port, "--warm", program, cwd=self.tmp
+            "-n", 2, "--max-restarts", "1", "--master-port", port, "--report", report, "--warm", program,
+            cwd=self.tmp, env={"LOGLEVEL": "info"},
         )  # fmt: skip
         self.addCleanup((self.tmp / "end").touch)
 
@@ -464,12 +496,17 @@ class Warm(testlib.Case):
             return all(text in listed for text in texts)
 
         testlib.wait_until(lambda: shown("warm: 2 of 2 spares ready (", "each), 0 of the workers"), "the spares", LIMIT)
+        os.kill(self.spares(job, 2)[1], signal.SIGSTOP)
         self.go.touch()
-        testlib.wait_until(lambda: shown("2 of the workers were spares"), "the warm workers", LIMIT)
+        testlib.wait_until(lambda: shown("1 of the workers were spares", "\ncold start on ", "does not answer"),
+                           "the warm worker", LIMIT)  # fmt: skip
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=LIMIT) as answer:
-            self.assertRegex(answer.read().decode(), r"\nctrun_job_warm_workers\{.*\} 2\n")
+            self.assertRegex(answer.read().decode(), r"\nctrun_job_warm_workers\{.*\} 1\n")
         (self.tmp / "end").touch()
         self.assertEqual(job.wait(LIMIT).code, 0)
+        warm = json.loads(report.read_text())["warm"]
+        self.assertEqual((warm["wanted"], warm["workers"], warm["workers_in_all"], warm["off"]), (2, 1, 1, ""))
+        self.assertRegex(warm["cold"], r"^its spare \(pid \d+\) does not answer$")
 
     def test_one_worker_has_the_streams_of_ctrun(self):
         program = self.program(

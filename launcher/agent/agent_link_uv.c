@@ -67,6 +67,7 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
 {
     const struct ct_msg_world *world = &msg->world;
     struct ct_worker_env *env = &run->worker_env;
+    ct_agent_warm_stop(run);
     env->generation = msg->generation;
     env->node_rank = world->node_rank;
     env->node_count = world->node_count;
@@ -181,6 +182,7 @@ static void on_up(void *data, const char *address)
         ct_job_story_connected(&run->report.story, ct_clock_now(NULL));
         ct_trace_job_end(&run->trace.data, CT_TRACE_CONNECT, NULL, ct_clock_now(NULL));
         ct_trace_job_begin(&run->trace.data, CT_TRACE_RENDEZVOUS, ct_clock_now(NULL));
+        ct_agent_warm_wait(run);
     }
     ct_agent_address_link_up(run);
 }

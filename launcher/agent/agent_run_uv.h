@@ -407,7 +407,13 @@ void ct_agent_keep_report(struct ct_agent_run *run);
 /* Does nothing without --warm, or where it has no effect. CT_ENOMEM. */
 CT_MUST_CHECK int ct_agent_warm_open(struct ct_agent_run *run, struct ct_err *err);
 
-/* To be called when all workers of a generation have started, and when they are to stop. */
+/* To be called when the link is up for the first time: spares can import while machines are
+ * missing.
+ */
+void ct_agent_warm_wait(struct ct_agent_run *run);
+
+/* To be called when all workers of a generation have started; and when they are to stop, or a world
+ * has come. */
 void ct_agent_warm_run(struct ct_agent_run *run);
 void ct_agent_warm_stop(struct ct_agent_run *run);
 

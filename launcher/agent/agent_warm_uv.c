@@ -10,6 +10,9 @@
  * said that it is set, the workers are started one by one: a spare gets its descriptors and is told
  * to start. From then on it is a worker like any other.
  *
+ * In a job of several machines spares are made before the first generation, too, while machines are
+ * missing. What is still importing when the world comes is ended.
+ *
  * Failure modes: a spare that refuses, has printed, is stopped, does not answer in time, or has
  * died is ended, one line says why, and the worker starts cold. A spare is ended before the worker
  * is started in its place, so no rank is there twice. The loop goes on all the while. If the
@@ -140,13 +143,32 @@ static int send_imports(struct ct_agent_spare *spare, char *const *env, struct c
     return rc;
 }
 
-/* A spare is started as the worker of the next generation would be, as far as that is known. */
+/* What workers of the next generation are told, as far as that is known. Before the first one
+ * ranks and master are a guess. */
+static struct ct_worker_env next_env(const struct ct_agent_run *run)
+{
+    const struct ct_resolved *resolved = run->job->resolved;
+    struct ct_worker_env next = run->worker_env;
+    if (run->agent.generation >= 0) {
+        next.generation++;
+        return next;
+    }
+    next.node_rank = resolved->node_rank > 0 ? resolved->node_rank : 0;
+    next.node_count =
+        resolved->min_nodes > next.node_rank ? resolved->min_nodes : next.node_rank + 1;
+    next.first_rank = next.first_role_rank = next.node_rank * resolved->workers;
+    next.world_size = next.role_size = next.node_count * resolved->workers;
+    next.master_addr = run->store.address.host;
+    next.master_port = run->store.address.port != 0 ? run->store.address.port : 1;
+    return next;
+}
+
+/* A spare is started as the worker of the next generation would be. */
 static int spare_start(struct ct_agent_run *run, int rank, struct ct_err *err)
 {
-    struct ct_worker_env next = run->worker_env;
+    const struct ct_worker_env next = next_env(run);
     struct ct_strlist vars = {0};
     char socket[CT_PROBE_SOCKET_MAX];
-    next.generation++;
     const struct ct_worker_options options = {.job = run->job, .worker_env = &next};
     struct ct_agent_spare *spare = ct_agent_spare_new(run, rank);
     if (spare == NULL) {
@@ -413,6 +435,13 @@ int ct_agent_warm_open(struct ct_agent_run *run, struct ct_err *err)
     return 0;
 }
 
+void ct_agent_warm_wait(struct ct_agent_run *run)
+{
+    if (run->agent.generation < 0 && run->job->resolved->max_nodes > 1) {
+        ct_agent_warm_run(run);
+    }
+}
+
 void ct_agent_warm_run(struct ct_agent_run *run)
 {
     if (run->warm.on) {
@@ -630,8 +659,10 @@ struct ct_proc *ct_agent_warm_take(void *data, int local_rank, char *const *argv
 
 void ct_agent_warm_report(struct ct_agent_run *run)
 {
-    if (run->warm.on && run->agent.generation > 0 && run->warm.taken > 0 &&
-        ct_agent_report_speaks(run->job->resolved)) {
+    if (run->report.story.worlds <= 1) {
+        run->report.story.first_warm = run->warm.taken;
+    }
+    if (run->warm.on && run->warm.taken > 0 && ct_agent_report_speaks(run->job->resolved)) {
         int workers = run->job->resolved->workers;
         ct_agent_report_say(run->output,
                             workers == 1 ? "generation %d: the worker here was warm"
@@ -648,7 +679,7 @@ void ct_agent_warm_facts(const struct ct_agent_run *run, struct ct_warm_facts *o
     }
     out->wanted = policy->count;
     out->ready = ct_warm_count(policy, CT_WARM_READY);
-    out->workers = run->agent.generation > 0 ? run->warm.taken : 0;
+    out->workers = run->warm.taken;
     out->mib = (int)(policy->each >> 20 < INT_MAX ? policy->each >> 20 : INT_MAX);
     const char *why = policy->off ? policy->why : ct_warm_none_fits(policy) ? too_little : "";
     (void)snprintf(out->off, sizeof(out->off), "%.*s", (int)sizeof(out->off) - 1, why);

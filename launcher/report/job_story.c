@@ -279,6 +279,9 @@ static void add_start_up(const struct ct_job_story *story, struct ct_buf *out)
                 between_s(story->begun_ns, story->first_connected_ns),
                 between_s(story->first_connected_ns, story->first_world_ns),
                 between_s(story->first_world_ns, story->first_started_ns));
+    if (story->first_warm > 0) {
+        ct_buf_addf(out, " (%d of %d warm)", story->first_warm, story->workers);
+    }
     if (story->first_step_ns > 0) {
         ct_buf_addf(out, ", first step after another %.3f s",
                     between_s(story->first_started_ns, story->first_step_ns));
@@ -396,7 +399,8 @@ static bool add_times(cJSON *root, const struct ct_job_story *story)
                               between_s(story->first_connected_ns, story->first_world_ns)) &&
            ct_json_add_number(times, "spawn_s",
                               between_s(story->first_world_ns, story->first_started_ns)) &&
-           add_first_step(times, story) && ct_json_add_name(times, "waited_for", story->waited);
+           ct_json_add_number(times, "warm", story->first_warm) && add_first_step(times, story) &&
+           ct_json_add_name(times, "waited_for", story->waited);
 }
 
 /* Takes `item`, which may be NULL. */

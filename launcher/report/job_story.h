@@ -19,6 +19,7 @@ struct ct_job_story {
     int64_t begun_ns;
     int64_t first_connected_ns, first_world_ns, first_started_ns;
     int64_t first_step_ns;              /* when a worker here completed its first step */
+    int first_warm;                     /* workers here of the first world that were spares */
     int worlds;                         /* how many this node has been in */
     bool several_nodes;                 /* one of these worlds had several nodes */
     int generation;                     /* the last one; -1 = none */

@@ -50,6 +50,8 @@ static const char *const late[] = {
     "TORCHELASTIC_ERROR_FILE",
     "TORCH_WORKER_SERVER_SOCKET",
     "CTRUN_GENERATION",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME",
 };
 
 struct message {

@@ -508,6 +508,48 @@ class Warm(testlib.Case):
         self.assertEqual((warm["wanted"], warm["workers"], warm["workers_in_all"], warm["off"]), (2, 1, 1, ""))
         self.assertRegex(warm["cold"], r"^its spare \(pid \d+\) does not answer$")
 
+    def test_spares_are_made_while_machines_are_missing(self):
+        report = self.tmp / "report.json"
+        program = self.script(
+            "program.py",
+            "import json, os\n"
+            "print('rank', *(os.environ[name] for name in ('RANK', 'WORLD_SIZE', 'GROUP_RANK', 'MASTER_PORT')))\n",
+        )
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+
+        def join(rank):
+            return self.start_ctrun(
+                "--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port, "-n", "2",
+                "--warm", "--report", report if rank == 1 else self.tmp / "other", program,
+                env={"LOGLEVEL": "info"}, cwd=self.tmp,
+            )  # fmt: skip
+
+        first = join(0)  # hosts the store
+        first.wait_for("the spare of local rank 1 is ready", LIMIT)
+        second = join(1)
+        results = [first.wait(LIMIT), second.wait(LIMIT)]
+        self.assertEqual([result.code for result in results], [0, 0], results)
+        self.assertIn("generation 0: 2 of 2 workers here were warm", results[0].err)
+        told = sorted(re.findall(r"rank (\d+) (\d+) (\d+) (\d+)", "".join(result.out for result in results)))
+        store = {line[3] for line in told}
+        self.assertEqual([line[:3] for line in told], [(str(r), "4", str(r // 2)) for r in range(4)])
+        self.assertEqual(len(store), 1)
+        self.assertEqual(json.loads((self.tmp / "other").read_text())["start_up"]["warm"], 2)
+
+    def test_a_job_that_ends_before_all_have_come_leaves_no_spare(self):
+        program = self.script("program.py", "import json\n")
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        job = self.start_ctrun(
+            "--nnodes", "2", "--node-rank", "0", "--master-addr", "127.0.0.1", "--master-port", port, "-n", "2",
+            "--warm", program, env={"LOGLEVEL": "info"}, cwd=self.tmp,
+        )  # fmt: skip
+        job.wait_for("the spare of local rank 0 is ready", LIMIT)
+        job.signal(signal.SIGTERM)
+        job.wait(LIMIT)
+        job.wait_no_family(LIMIT)
+
     def test_one_worker_has_the_streams_of_ctrun(self):
         program = self.program(
             "import os, sys, time\n{wait}first_generation()\n"

@@ -220,6 +220,40 @@ static void the_report_is_json(void **state)
     ct_job_story_fini(&story);
 }
 
+static void the_report_has_the_warm_starts(void **state)
+{
+    struct ct_job_story story;
+    struct ct_buf text = CT_BUF_INIT;
+    struct ct_job_end end = failed;
+    (void)state;
+    ct_json_use_our_memory();
+    set_up(&story);
+    assert_int_equal(ct_job_story_json(&story, &end, &text), 0);
+    assert_null(strstr(ct_buf_cstr(&text), "\"workers_in_all\""));
+    ct_buf_reset(&text);
+    story.first_warm = 1;
+    end.warm = (struct ct_warm_facts){.wanted = 2, .workers = 1, .mib = 7, .cold = "a file\x1b"};
+    end.warm_in_all = 3;
+    assert_int_equal(ct_job_story_json(&story, &end, &text), 0);
+    cJSON *root = cJSON_Parse(ct_buf_cstr(&text));
+    const cJSON *warm = cJSON_GetObjectItemCaseSensitive(root, "warm");
+    const cJSON *times = cJSON_GetObjectItemCaseSensitive(root, "start_up");
+    assert_true(ct_json_number(warm, "wanted", -1) == 2);
+    assert_true(ct_json_number(warm, "workers", -1) == 1);
+    assert_true(ct_json_number(warm, "workers_in_all", -1) == 3);
+    assert_true(ct_json_number(warm, "mib", -1) == 7);
+    assert_string_equal(ct_json_text(warm, "off", "?"), "");
+    assert_string_equal(ct_json_text(warm, "cold", ""), "a file\\x1b");
+    assert_true(ct_json_number(times, "warm", -1) == 1);
+    cJSON_Delete(root);
+    take(&story);
+    ct_buf_reset(&text);
+    assert_int_equal(ct_job_story_text(&story, &end, &text), 0);
+    assert_non_null(strstr(ct_buf_cstr(&text), "spawned in 1.000 s (1 of 2 warm), first step"));
+    ct_buf_fini(&text);
+    ct_job_story_fini(&story);
+}
+
 /* A worker's output may hold characters that turn the direction of writing. */
 static void the_report_shows_no_character_that_misleads(void **state)
 {
@@ -302,6 +336,7 @@ int main(void)
         cmocka_unit_test(a_hang_of_all_has_no_culprit),
         cmocka_unit_test(the_verdict_is_one_line),
         cmocka_unit_test(the_report_is_json),
+        cmocka_unit_test(the_report_has_the_warm_starts),
         cmocka_unit_test(the_report_shows_no_character_that_misleads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

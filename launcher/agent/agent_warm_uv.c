@@ -34,6 +34,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,7 +44,8 @@
 /* All spares together have this time to compare their files and their environment, which takes
  * milliseconds unless a file server is slow. A cold start takes a multiple of it. */
 #define SET_MS 2000
-/* Between two looks at what they answer. */
+/* How long the loop waits at a time for what they answer. Most answer sooner, and a timer would
+ * notice that a millisecond later. */
 #define SET_LOOK_MS 1
 
 static const char too_little[] = "there is too little memory";
@@ -597,13 +599,16 @@ static void on_set_look(uv_timer_t *timer)
 {
     struct ct_agent_run *run = timer->data;
     bool late = ct_clock_now(NULL) >= run->warm.set_until_ns;
-    int open = 0;
+    struct pollfd open = {.fd = -1, .events = POLLIN};
     for (int rank = 0; rank < run->warm.policy.count; rank++) {
         struct ct_agent_spare *spare = find_spare(run, rank);
-        open += spare != NULL && still_open(spare, late);
+        if (spare != NULL && still_open(spare, late)) {
+            open.fd = spare->channel;
+        }
     }
-    if (open > 0) {
-        uv_timer_start(timer, on_set_look, SET_LOOK_MS, 0);
+    if (open.fd >= 0) {
+        (void)poll(&open, 1, SET_LOOK_MS);
+        uv_timer_start(timer, on_set_look, 0, 0);
         return;
     }
     ct_agent_dispatch(run, ct_agent_workers_start(run, 0));
@@ -630,7 +635,7 @@ bool ct_agent_warm_begin(struct ct_agent_run *run)
         return false;
     }
     run->warm.set_until_ns = ct_clock_now(NULL) + SET_MS * CT_NS_PER_MS;
-    uv_timer_start(&run->warm.set_timer, on_set_look, SET_LOOK_MS, 0);
+    uv_timer_start(&run->warm.set_timer, on_set_look, 0, 0);
     return true;
 }
 

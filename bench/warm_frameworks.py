@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Do programs of PyTorch's frameworks start alike cold and warm? Each program is run with two workers, once under
+`ctrun` and once under `ctrun --warm`. When it has done its work, one worker is killed, and the next generation does
+the work again. What both generations give must be the same, cold and warm, and the second one must be of spares.
+
+    bench/warm_frameworks.py [--build DIR] [--torch-venv DIR] [--venv DIR] [--only NAME,...] [--hurry]
+
+The frameworks are installed from PyPI into a virtual environment of their own, which takes PyTorch from the one
+of tools/test --with-torch. --hurry (root only) as in bench/restart.py. Ends with 1 when anything differs.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import restart
+
+PACKAGES = ("lightning", "accelerate", "transformers")
+DEADLINE = 600  # imports at idle priority
+WORKERS = 2
+
+# Every program calls finish() with what it has computed. Generation 0 then waits for its end.
+FINISH = """
+def digest(tensors):
+    parts = [tensor.detach().numpy().tobytes() for tensor in tensors]
+    return hashlib.sha256(b"".join(parts)).hexdigest()
+
+def finish(value):
+    folder, rank, generation = (os.environ[name] for name in ("WARM_FRAMEWORKS", "RANK", "CTRUN_GENERATION"))
+    with open(f"{folder}/{generation}.{rank}.new", "w") as out:
+        json.dump([os.getpid(), value], out)
+    os.replace(f"{folder}/{generation}.{rank}.new", f"{folder}/{generation}.{rank}")
+    while generation == "0":
+        time.sleep(0.05)
+"""
+
+DATA = """
+def data():
+    torch.manual_seed(1)
+    return torch.randn(64, 4), torch.randn(64, 1)
+"""
+
+PROGRAMS = {
+    "guard": """
+import hashlib, json, os, time
+import torch, torch.distributed as dist
+{finish}
+def main():
+    dist.init_process_group("gloo")
+    value = torch.full((3,), float(dist.get_rank() + 1))
+    dist.all_reduce(value)
+    dist.destroy_process_group()
+    finish(value.tolist())
+
+if __name__ == "__main__":
+    main()
+""",
+    "no-guard": """
+import hashlib, json, os, time
+import torch, torch.distributed as dist
+{finish}
+dist.init_process_group("gloo")
+value = torch.full((3,), float(dist.get_rank() + 1))
+dist.all_reduce(value)
+dist.destroy_process_group()
+finish(value.tolist())
+""",
+    "sys-path": """
+import hashlib, json, os, sys, time
+import torch
+{finish}
+sys.path.insert(0, os.environ["WARM_FRAMEWORKS"] + "/extra")
+import found_by_path
+finish([found_by_path.VALUE, sys.path[0] == os.environ["WARM_FRAMEWORKS"] + "/extra", len(sys.path)])
+""",
+    "ddp": """
+import hashlib, json, os, time
+import torch, torch.distributed as dist
+{finish}{data}
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    x, y = data()
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for begin in range(0, 64, 8):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x[begin : begin + 8]), y[begin : begin + 8]).backward()
+        optimizer.step()
+    dist.destroy_process_group()
+    finish(digest(model.parameters()))
+""",
+    "rpc": """
+import hashlib, json, os, time
+import torch
+import torch.distributed.rpc as rpc
+{finish}
+if __name__ == "__main__":
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rpc.init_rpc(f"worker{{rank}}", rank=rank, world_size=size)
+    value = rpc.rpc_sync(f"worker{{(rank + 1) % size}}", torch.add, args=(torch.ones(2), rank))
+    rpc.shutdown()
+    finish(value.tolist())
+""",
+    "loader": """
+import hashlib, json, os, time
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+{finish}{data}
+if __name__ == "__main__":
+    loader = DataLoader(TensorDataset(*data()), batch_size=8, shuffle=True, num_workers=2, persistent_workers=True)
+    finish([digest(batch) for epoch in range(2) for batch in loader])
+""",
+    "loader-spawn": """
+import hashlib, json, os, time
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+{finish}{data}
+if __name__ == "__main__":
+    loader = DataLoader(TensorDataset(*data()), batch_size=8, num_workers=1, multiprocessing_context="spawn")
+    finish([digest(batch) for batch in loader])
+""",
+    "multiprocessing": """
+import hashlib, json, os, time
+import torch
+import torch.multiprocessing as mp
+{finish}
+def work(rank, shared):
+    shared[rank] = rank + 10
+
+if __name__ == "__main__":
+    shared = torch.zeros(2).share_memory_()
+    mp.spawn(work, args=(shared,), nprocs=2)
+    finish(shared.tolist())
+""",
+    "lightning": """
+import hashlib, json, os, time
+import torch
+import lightning
+from torch.utils.data import DataLoader, TensorDataset
+{finish}{data}
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def training_step(self, batch):
+        return torch.nn.functional.mse_loss(self.layer(batch[0]), batch[1])
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+if __name__ == "__main__":
+    lightning.seed_everything(1)
+    net = Net()
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False)
+    trainer.fit(net, DataLoader(TensorDataset(*data()), batch_size=8))
+    finish(digest(net.parameters()))
+""",
+    "accelerate": """
+import hashlib, json, os, time
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+{finish}{data}
+if __name__ == "__main__":
+    accelerator = Accelerator(cpu=True)
+    loader = DataLoader(TensorDataset(*data()), batch_size=8)
+    model = torch.nn.Linear(4, 1)
+    model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
+    for x, y in loader:
+        optimizer.zero_grad()
+        accelerator.backward(torch.nn.functional.mse_loss(model(x), y))
+        optimizer.step()
+    finish(digest(model.parameters()))
+""",
+    "trainer": """
+import hashlib, json, os, time
+import torch
+from transformers import Trainer, TrainingArguments
+{finish}{data}
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+    def forward(self, x, labels):
+        out = self.layer(x)
+        return {{"loss": torch.nn.functional.mse_loss(out, labels), "out": out}}
+
+if __name__ == "__main__":
+    samples = [{{"x": x, "labels": y}} for x, y in zip(*data())]
+    net = Net()
+    arguments = TrainingArguments(
+        output_dir=os.environ["WARM_FRAMEWORKS"] + "/trainer", use_cpu=True, max_steps=4, report_to=[], seed=1,
+        save_strategy="no", logging_strategy="no", disable_tqdm=True, per_device_train_batch_size=8)
+    Trainer(model=net, args=arguments, train_dataset=samples).train()
+    finish(digest(net.parameters()))
+""",
+}
+
+
+def make_venv(venv, torch_venv):
+    """With the frameworks, and with the packages of the other environment behind its own."""
+    python = venv / "bin" / "python"
+    if not python.exists():
+        subprocess.run([torch_venv / "bin" / "python", "-m", "venv", venv], check=True)
+    ask = "import site; print(site.getsitepackages()[0])"
+    folders = [
+        subprocess.run([each / "bin" / "python", "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
+        for each in (venv, torch_venv)
+    ]
+    pathlib.Path(folders[0], "torch.pth").write_text(folders[1] + "\n")
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+    return python
+
+
+class Run:
+    """One job; `said` is what ctrun has written."""
+
+    def __init__(self, args, python, name, folder, warm):
+        self.folder, self.warm, self.hurry = folder, warm, args.hurry
+        (folder / "extra").mkdir(parents=True)
+        (folder / "extra" / "found_by_path.py").write_text("VALUE = 7\n")
+        program = folder / "program.py"
+        program.write_text(PROGRAMS[name].format(finish=FINISH, data=DATA))
+        self.log = folder / "log"
+        with open(self.log, "w") as log:
+            self.proc = subprocess.Popen(
+                [args.build / "ctrun", "-n", str(WORKERS), "--max-restarts", "1", *(["--warm"] if warm else []), program],
+                stdout=log, stderr=subprocess.STDOUT, cwd=folder,
+                env={**os.environ, "PYTHON_EXEC": str(python), "OMP_NUM_THREADS": "1", "LOGLEVEL": "info",
+                     "PYTHONWARNINGS": "ignore", "WARM_FRAMEWORKS": str(folder)},
+            )  # fmt: skip
+
+    @property
+    def said(self):
+        return self.log.read_text()
+
+    def results(self, generation):
+        paths = [self.folder / f"{generation}.{rank}" for rank in range(WORKERS)]
+        return [json.loads(path.read_text()) for path in paths] if all(path.exists() for path in paths) else None
+
+    def wait_for(self, what, condition):
+        end = time.monotonic() + DEADLINE
+        while not condition():
+            if self.proc.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"{what} did not come:\n{self.said[-2000:]}")
+            for pid in filter(restart.is_spare, restart.children(self.proc.pid)) if self.hurry else ():
+                os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+            time.sleep(0.1)
+
+    def go(self):
+        """What both generations have given, and the seconds from the kill to the end of the second."""
+        self.wait_for("the first generation", lambda: self.results(0) is not None)
+        if self.warm:
+            self.wait_for("the spares", lambda: self.said.count("is ready (pid") >= WORKERS
+                          or "--warm makes no spares" in self.said)  # fmt: skip
+        first = self.results(0)
+        begin = time.monotonic()
+        os.kill(first[-1][0], signal.SIGKILL)
+        code = self.proc.wait(DEADLINE)
+        took = time.monotonic() - begin
+        if code != 0 or self.results(1) is None:
+            raise RuntimeError(f"the job ended with {code}:\n{self.said[-2000:]}")
+        return [value for _, value in first + self.results(1)], took
+
+    def close(self):
+        if self.proc.poll() is None:
+            self.proc.terminate()
+            self.proc.wait(DEADLINE)
+
+
+def check(args, python, name, folder):
+    """Prints one line; returns whether all is as it must be."""
+    values, times, why = [], [], ""
+    for warm in (False, True):
+        run = Run(args, python, name, folder / f"{name}.{int(warm)}", warm)
+        try:
+            value, took = run.go()
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            print(f"{name:16} {'warm' if warm else 'cold'}: {error}", flush=True)
+            return False
+        finally:
+            run.close()
+        values.append(value)
+        times.append(took)
+        if warm and f"{WORKERS} of {WORKERS} workers here were warm" not in run.said:
+            lines = [line for line in run.said.splitlines() if "starts cold" in line or "makes no spares" in line]
+            why = "; ".join(lines) or "not warm"
+    alike = values[0] == values[1]
+    print(f"{name:16} {'the same' if alike else f'{values[0]} and {values[1]}'}; from the kill to the end "
+          f"{times[0]:.1f} s cold, {times[1]:.1f} s warm{': ' + why if why else ''}", flush=True)  # fmt: skip
+    return alike and not why
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--build", type=pathlib.Path, default=restart.ROOT / "build")
+    parser.add_argument("--torch-venv", type=pathlib.Path, default=restart.CACHE / "ctrun" / "torch-venv")
+    parser.add_argument("--venv", type=pathlib.Path, default=restart.CACHE / "ctrun" / "frameworks-venv")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=list(PROGRAMS))
+    parser.add_argument("--hurry", action="store_true")
+    args = parser.parse_args()
+    args.build = args.build.resolve()
+    python = make_venv(args.venv.absolute(), args.torch_venv)
+    with tempfile.TemporaryDirectory(prefix="ctrun-frameworks-") as folder:
+        good = [check(args, python, name, pathlib.Path(folder)) for name in args.only]
+    return 0 if all(good) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -22,6 +22,7 @@ CORE = ("Service", "NetworkPolicy", "Job", "StatefulSet")
 READ = """
 import json, pathlib, sys, yaml
 import kubernetes_validate
+from cloudcoil.models.prometheus_operator import v1 as operator
 from kubeflow_trainer_api import models
 kinds = {
     "JobSet": models.JobsetV1alpha2JobSet, "TrainJob": models.TrainerV1alpha1TrainJob,
@@ -45,6 +46,9 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob("*/*.yaml")):
             kubernetes_validate.validate(document, "1.31", strict=True)
         elif kind in kinds:
             lost(document, kinds[kind].from_dict(document).to_dict(), f"{path}: ")
+        elif kind == "ServiceMonitor":
+            model = operator.ServiceMonitor.model_validate(document)
+            lost(document, model.model_dump(mode="json", by_alias=True, exclude_none=True), f"{path}: ")
 print(json.dumps(found))
 """
 
@@ -82,7 +86,8 @@ class Kubernetes(testlib.Case):
         if not python.exists():
             subprocess.run([sys.executable, "-m", "venv", venv], check=True)
         done = subprocess.run(
-            [python, "-m", "pip", "--quiet", "install", "kubernetes-validate", "kubeflow-trainer-api"],
+            [python, "-m", "pip", "--quiet", "install", "kubernetes-validate", "kubeflow-trainer-api",
+             "cloudcoil-models-prometheus-operator"],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False,
         )  # fmt: skip
         if done.returncode != 0:
@@ -223,6 +228,51 @@ class Kubernetes(testlib.Case):
         self.check_pods("trainjob", "train-node-0", "train", "train-node-0-0.train:29500", lambda i: {
             "PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_NODE_RANK": str(i), "PET_MASTER_PORT": "29500",
             "PET_MASTER_ADDR": "train-node-0-0.train", "JOB_COMPLETION_INDEX": str(i)})  # fmt: skip
+
+    def test_the_monitor_selects_the_service_and_its_port(self):
+        (monitor,) = self.manifests["monitoring"]
+        (service,) = [d for d in self.manifests["common"] if d["kind"] == "Service"]
+        selected = monitor["spec"]["selector"]["matchLabels"].items()
+        self.assertEqual(selected - service["metadata"]["labels"].items(), set())
+        ports = {port["name"] for port in service["spec"]["ports"]}
+        self.assertLessEqual({endpoint["port"] for endpoint in monitor["spec"]["endpoints"]}, ports)
+
+    def test_the_probe_of_the_statefulset_says_whether_the_job_is_there(self):
+        """Its command, beside two pods that share one network, where their fixed port belongs to nobody else."""
+        (spec,) = [s for d in self.manifests["statefulset"] for s in pod_specs(d)]
+        (container,) = spec["containers"]
+        name = next(e["value"] for e in container["env"] if e["name"] == "MASTER_ADDR")
+        hosts = self.tmp / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost {name}\n")
+        holder = self.start("unshare", "--user", "--map-root-user", "--mount", "--net", "sh", "-c",
+                            f"ip link set lo up && mount --bind {hosts} /etc/hosts && echo inside && exec sleep 600")  # fmt: skip
+        try:
+            holder.wait_for("inside")
+        except AssertionError as why:
+            self.skipTest(f"no namespaces here: {why}")
+        inside = ("nsenter", "-t", str(holder.pid), "--user", "--preserve-credentials", "--mount", "--net")
+        command = spec["containers"][0]["readinessProbe"]["exec"]["command"]
+        token = {"CTRUN_TOKEN": "0123456789abcdef0123456789abcdef"}
+
+        def probe():
+            return self.run_program(*inside, testlib.program(command[0]), *command[1:], env=token).code
+
+        self.assertNotEqual(probe(), 0)
+        given = {e["name"]: e["value"] for e in container["env"] if "value" in e}
+        pods = [
+            self.start(*inside, testlib.program("ctrun"), *container["args"],
+                       env={**given, **token, "NODE_RANK": str(index)})
+            for index in (0, 1)
+        ]  # fmt: skip
+        for index, pod in enumerate(pods):
+            for rank in (2 * index, 2 * index + 1):
+                pod.wait_for(f"I am rank {rank} of 4")
+        self.assertEqual(probe(), 0)
+        pods[1].signal(15)
+        for pod in pods:
+            # The signal asked the job to end, and `sleep` does not end with 0 at it.
+            self.assertEqual(pod.wait().code, 128 + 15)
+        self.assertNotEqual(probe(), 0)
 
     def test_the_store_takes_its_options(self):
         (spec,) = [s for d in self.manifests["store"] for s in pod_specs(d)]

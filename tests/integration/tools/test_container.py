@@ -4,12 +4,9 @@ and 64 MB of shared memory. Takes minutes and Debian's packages, so only `tools/
 
 import json
 import os
-import shutil
-import subprocess
-import unittest
 
 import testlib
-from testlib import SOURCE_ROOT
+from testlib.container_image import ImageStore
 
 MAX_BYTES = 20 * 1000 * 1000
 # Two workers that end in order when they are told to, and a process that outlives the one that started it.
@@ -21,20 +18,11 @@ while :; do sleep 0.1; done
 """
 
 
-class Container(testlib.DebianRoots):
-    @classmethod
-    def setUpClass(cls):
-        super().setUpClass()
-        for tool in ("buildah", "podman", "runc"):
-            if shutil.which(tool) is None:
-                raise unittest.SkipTest(f"{tool} is not installed (tools/setup --packages)")
-
+class Container(testlib.Case):
     def setUp(self):
         super().setUp()
-        # Nothing of this machine's own images. vfs needs no overlay file system, and works in a container.
-        self.places = [f"--root={self.tmp}/store", f"--runroot={self.tmp}/run", "--storage-driver=vfs"]
-        self.podman = ["podman", *self.places, "--cgroup-manager=cgroupfs", "--runtime=runc"]
-        self.addCleanup(subprocess.run, [*self.podman, "rm", "--all", "--force"], capture_output=True, check=False)
+        self.images = ImageStore(self)
+        self.podman = self.images.podman
         limit = os.sysconf("SC_OPEN_MAX")
         # The defaults of podman are more than a sandbox may have.
         self.options = [
@@ -42,26 +30,15 @@ class Container(testlib.DebianRoots):
             f"--ulimit=nofile={limit}:{limit}", "--ulimit=nproc=1000:1000",
         ]  # fmt: skip
 
-    def build(self):
-        context = self.tmp / "context"
-        (context / "dist").mkdir(parents=True)
-        self.command(SOURCE_ROOT / "tools" / "wheel", context / "dist")
-        base = self.tmp / "debian.tar"
-        self.command("mmdebstrap", "--quiet", "--variant=minbase", "bookworm", base, testlib.debian_roots.MIRROR)
-        self.command(*self.podman, "import", base, "localhost/debian")
-        self.command(
-            "buildah", *self.places, "build", "--isolation=chroot", "--build-arg=DEBIAN=localhost/debian",
-            f"--file={SOURCE_ROOT}/contrib/container/Containerfile", "--tag=ctrun", context)  # fmt: skip
-
     def processes(self):
         """State and command of each, without the ps that says so."""
-        lines = self.command(*self.podman, "exec", "job", "ps", "-o", "stat,comm").splitlines()[1:]
+        lines = self.images.command(*self.podman, "exec", "job", "ps", "-o", "stat,comm").splitlines()[1:]
         found = [tuple(line.split()[:2]) for line in lines]
         return [(state, name) for state, name in found if name != "ps"]
 
     def test_it_ends_in_order_and_leaves_nothing(self):
-        self.build()
-        (image,) = json.loads(self.command(*self.podman, "image", "inspect", "localhost/ctrun"))
+        self.images.build_ctrun()
+        (image,) = json.loads(self.images.command(*self.podman, "image", "inspect", "localhost/ctrun"))
         self.assertLess(image["Size"], MAX_BYTES)
         self.assertEqual(image["Config"]["User"], "65532:65532")
 
@@ -75,8 +52,8 @@ class Container(testlib.DebianRoots):
             lambda: sorted(name for _, name in self.processes()) == ["ctrun", "ctrun-guard", "sh", "sh", "sleep", "sleep"],
             "only the job's own processes",
         )
-        main = json.loads(self.command(*self.podman, "inspect", "job"))[0]["State"]["Pid"]
-        self.command(*self.podman, "stop", "--time=30", "job")
+        main = json.loads(self.images.command(*self.podman, "inspect", "job"))[0]["State"]["Pid"]
+        self.images.command(*self.podman, "stop", "--time=30", "job")
         result = job.wait()
         self.assertEqual(result.code, 123, result)
         self.assertEqual(result.out.count("saved"), 2, result)
@@ -87,8 +64,8 @@ class Container(testlib.DebianRoots):
             *self.podman, "run", "--name=store", *self.options, "--entrypoint=/usr/bin/ctrdzvd", "localhost/ctrun"
         )
         store.wait_for("listening on")
-        self.command(*self.podman, "exec", "store", "ctrun-stat", "--health", "127.0.0.1:29500")
-        self.command(*self.podman, "stop", "--time=30", "store")
+        self.images.command(*self.podman, "exec", "store", "ctrun-stat", "--health", "127.0.0.1:29500")
+        self.images.command(*self.podman, "stop", "--time=30", "store")
         self.assertEqual(store.wait().code, 0)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manifests of contrib/kubernetes against the published schemas, and against ctrun: the options of each container,
 in the environment of each pod, give the job that the manifest means. The schemas come from PyPI, so only `tools/test
---with-packages` runs this. No cluster is needed; nothing here shows that one runs the pods."""
+--with-packages` runs this. No cluster is needed; test_cluster.py runs the pods in one."""
 
 import json
 import re

@@ -29,6 +29,7 @@ FILES = {
     "share/ctrun/ctrun-array.sbatch",
     "share/ctrun/ctrun-requeue.sbatch",
     "share/ctrun/ctrun.json",
+    "share/ctrun/ctrun.qsub",
     "share/ctrun/ctrun.rules.yml",
     "share/ctrun/warm/sitecustomize.py",
     "share/zsh/site-functions/_ctrdzvd",

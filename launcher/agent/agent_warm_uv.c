@@ -44,8 +44,8 @@
 /* All spares together have this time to compare their files and their environment, which takes
  * milliseconds unless a file server is slow. A cold start takes a multiple of it. */
 #define SET_MS 2000
-/* How long the loop waits at a time for what they answer. Most answer sooner, and a timer would
- * notice that a millisecond later. */
+/* How long the loop waits at a time for what they answer, and between two looks. Most answer
+ * sooner, and a timer alone would notice that a millisecond later. */
 #define SET_LOOK_MS 1
 
 static const char too_little[] = "there is too little memory";
@@ -595,20 +595,33 @@ static bool still_open(struct ct_agent_spare *spare, bool late)
     return false;
 }
 
-static void on_set_look(uv_timer_t *timer)
+/* Takes what spares have answered. Returns the socket of one that has not; -1 = there is none. */
+static int take_answers(struct ct_agent_run *run)
 {
-    struct ct_agent_run *run = timer->data;
     bool late = ct_clock_now(NULL) >= run->warm.set_until_ns;
-    struct pollfd open = {.fd = -1, .events = POLLIN};
+    int open = -1;
     for (int rank = 0; rank < run->warm.policy.count; rank++) {
         struct ct_agent_spare *spare = find_spare(run, rank);
         if (spare != NULL && still_open(spare, late)) {
-            open.fd = spare->channel;
+            open = spare->channel;
         }
     }
+    return open;
+}
+
+static void on_set_look(uv_timer_t *timer)
+{
+    struct ct_agent_run *run = timer->data;
+    struct pollfd open = {.fd = take_answers(run), .events = POLLIN};
+    for (int rank = 0; rank < run->warm.policy.count && open.fd >= 0; rank++) {
+        if (poll(&open, 1, SET_LOOK_MS) <= 0) {
+            break;
+        }
+        open.fd = take_answers(run);
+    }
     if (open.fd >= 0) {
-        (void)poll(&open, 1, SET_LOOK_MS);
-        uv_timer_start(timer, on_set_look, 0, 0);
+        /* A timer of 0 would come again before the loop sees signals and the network. */
+        uv_timer_start(timer, on_set_look, SET_LOOK_MS, 0);
         return;
     }
     ct_agent_dispatch(run, ct_agent_workers_start(run, 0));

@@ -235,9 +235,7 @@ static void on_todo(void *data, const struct ct_election_todo *todo)
             say_lost_majority(run);
         } else {
             ct_agent_report_say(run->output,
-                                "the job runs already, and another machine hosts its store now, at "
-                                "%.100s port %u: this ctrun joins it there",
-                                todo->at.address, (unsigned)todo->at.port);
+                                "the job runs already, so this ctrun joins it and hosts no other");
         }
         forget_hosting(run, &todo->at);
     }

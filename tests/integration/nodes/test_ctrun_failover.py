@@ -177,7 +177,11 @@ class Failover(testlib.Case):
         self.all_up(jobs, before)
         ranks = [self.rank(job) for job in jobs]
         result = self.finish(jobs)[0]
-        self.assertRegex(result.err, r"the job runs already, and another machine hosts its store now, at 10\.9\.1\.[23] port")
+        self.assertRegex(
+            result.err,
+            r"the job runs already, so this ctrun joins it and hosts no other\n"
+            r"ctrun: node-[23] hosts the job's store now, at 10\.9\.1\.[23] port",
+        )
         return ranks
 
     def test_the_first_host_that_is_started_again_joins_the_job(self):

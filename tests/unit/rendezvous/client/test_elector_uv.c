@@ -342,7 +342,8 @@ static void test_a_term_that_nobody_has_reached_is_warned_of(void **state)
     }
     assert_int_equal(f->warnings, 1);
     assert_non_null(strstr(f->warned, "127.0.0.1 names a term that no election can have reached"));
-    assert_int_equal(ct_elector_state(f->agents[1].elector)->seen, CT_TERM_FIRST);
+    /* It may have stood itself meanwhile. */
+    assert_true(ct_term_number(ct_elector_state(f->agents[1].elector)->seen) < CT_TERM_REACH);
     end(f);
 }
 

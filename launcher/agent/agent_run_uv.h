@@ -25,6 +25,7 @@
 #include "launcher/report/trace.h"
 #include "launcher/setup/interface_uv.h"
 #include "launcher/util/signals_uv.h"
+#include "launcher/util/store_end.h"
 #include "launcher/warm/spare.h"
 #include "launcher/warm/warm.h"
 #include "launcher/worker/error_file.h"
@@ -59,9 +60,7 @@ struct ct_agent_store {
     char registry[CT_JOB_FOLDER_MAX]; /* where the job is entered for ctrun-stat; "" = nowhere */
     uv_timer_t timer; /* at the start for on_kernel_log_due(), at the end for on_wait() */
     int64_t wait_until_ns;
-    bool lingers; /* the job has ended, and --linger keeps the store for its page */
-    int64_t linger_until_ns;
-    int64_t tell_until_ns; /* so long those who ask how the job ends may take to hear it */
+    struct ct_store_end end;
 };
 
 /* The connection to the workers' store of another machine. */

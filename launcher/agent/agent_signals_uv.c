@@ -95,8 +95,8 @@ static void stop_stacks(struct ct_agent_run *run)
 
 void ct_agent_signals_receive(struct ct_agent_run *run, int signo)
 {
-    if (run->store.lingers) {
-        run->store.lingers = false;
+    if (run->store.end.lingers) {
+        run->store.end.lingers = false;
         ct_agent_signals_close(run);
         return;
     }

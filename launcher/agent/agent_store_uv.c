@@ -29,12 +29,6 @@
 
 /* The other agents have no workers left when they hear that the job is over, so they leave soon. */
 #define LEAVE_MS 5000
-#define LEAVE_POLL_MS 5
-#define LINGER_POLL_MS 100
-
-/* Whoever watches the job hears how it has ended. That takes no time, but a client can draw it out.
- */
-#define TELL_MS 100
 
 /* Admits this machine only. An agent that has proved the token adds its address. */
 static const struct ct_access only_agents;
@@ -336,9 +330,8 @@ static void on_wait(uv_timer_t *timer)
 {
     struct ct_agent_store *store = timer->data;
     int64_t now = ct_clock_now(NULL);
-    store->lingers = store->lingers && now < store->linger_until_ns;
-    if (!store->lingers && (!ct_server_has_agents(store->server) || now >= store->wait_until_ns) &&
-        (!ct_server_is_telling_end(store->server) || now >= store->tell_until_ns)) {
+    bool is_over = ct_store_end_is_over(&store->end, ct_server_is_telling_end(store->server), now);
+    if (is_over && (!ct_server_has_agents(store->server) || now >= store->wait_until_ns)) {
         close_store(store);
     }
 }
@@ -346,15 +339,13 @@ static void on_wait(uv_timer_t *timer)
 void ct_agent_store_close(struct ct_agent_run *run)
 {
     struct ct_agent_store *store = &run->store;
-    if (store->server == NULL || (!run->job->resolved->shared && !store->lingers &&
+    if (store->server == NULL || (!run->job->resolved->shared && !store->end.lingers &&
                                   !ct_server_is_telling_end(store->server))) {
         close_store(store);
         return;
     }
     int64_t now = ct_clock_now(NULL);
-    store->tell_until_ns = now + TELL_MS * CT_NS_PER_MS;
+    ct_store_end_begin(&store->end, run->job->options->linger, now);
     store->wait_until_ns = now + LEAVE_MS * CT_NS_PER_MS;
-    store->linger_until_ns = now + run->job->options->linger * CT_NS_PER_S;
-    (void)uv_timer_start(&store->timer, on_wait, 0,
-                         store->lingers ? LINGER_POLL_MS : LEAVE_POLL_MS);
+    (void)uv_timer_start(&store->timer, on_wait, 0, ct_store_end_poll_ms(&store->end));
 }

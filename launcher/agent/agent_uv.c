@@ -29,8 +29,8 @@
 /* Called when no worker is left. */
 static void close_all(struct ct_agent_run *run)
 {
-    run->store.lingers = ct_agent_page_lingers(run);
-    if (run->store.lingers) {
+    run->store.end.lingers = ct_agent_page_lingers(run);
+    if (run->store.end.lingers) {
         ct_agent_page_say(run, true);
     } else {
         /* From here on only output is left to write. */

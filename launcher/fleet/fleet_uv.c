@@ -35,6 +35,7 @@
 #include "launcher/setup/page_url.h"
 #include "launcher/util/environ.h"
 #include "launcher/util/signals_uv.h"
+#include "launcher/util/store_end.h"
 #include "launcher/worker/command.h"
 #include "rendezvous/admission/access.h"
 #include "rendezvous/admission/token.h"
@@ -60,10 +61,6 @@
 /* How long the last lines of output may take after a signal, or after launch agents were killed. */
 #define DRAIN_MS 1000
 
-/* How long those who watch the job may take to hear how it has ended, and how often to look. */
-#define TELL_MS 100
-#define END_POLL_MS 5
-
 struct node {
     struct fleet *fleet;
     int index;
@@ -84,7 +81,7 @@ struct fleet {
     uv_timer_t join_timer; /* how long machines may take to join: join_timeout */
     uv_timer_t end_timer;  /* looks when the store may end */
     bool timers_open, end_timer_open;
-    int64_t linger_until_ns, tell_until_ns; /* as of struct ct_agent_store */
+    struct ct_store_end end;
     struct ct_output *output;
     struct ct_procs *procs;
     struct ct_server *server;
@@ -97,7 +94,6 @@ struct fleet {
     bool waited;  /* EXIT_MS is over: launch agents of machines that have not joined were killed */
     bool closing; /* close_all() was called */
     bool killed;  /* some launch agents had to be killed */
-    bool lingers; /* --linger keeps the store for its page after the end */
     bool drained; /* nothing but the store is left */
     bool killed_joined; /* one of them was that of a machine that had joined */
     int signo;          /* the first signal that asked us to end; 0 = none */
@@ -278,8 +274,8 @@ static void on_join_timeout(uv_timer_t *timer)
 static void on_signal(uv_signal_t *handle, int signo)
 {
     struct fleet *fleet = handle->data;
-    if (fleet->lingers) {
-        fleet->lingers = false;
+    if (fleet->end.lingers) {
+        fleet->end.lingers = false;
         if (fleet->drained) {
             close_store(fleet);
         }
@@ -673,10 +669,8 @@ static void close_store(struct fleet *fleet)
 static void on_end_timer(uv_timer_t *timer)
 {
     struct fleet *fleet = CT_CONTAINER_OF(timer, struct fleet, end_timer);
-    int64_t now = ct_clock_now(NULL);
-    fleet->lingers = fleet->lingers && now < fleet->linger_until_ns;
-    if (!fleet->lingers &&
-        (!ct_server_is_telling_end(fleet->server) || now >= fleet->tell_until_ns)) {
+    if (ct_store_end_is_over(&fleet->end, ct_server_is_telling_end(fleet->server),
+                             ct_clock_now(NULL))) {
         close_store(fleet);
     }
 }
@@ -718,14 +712,12 @@ static void on_drained(void *data)
     ct_procs_close(fleet->procs, NULL, NULL);
     fleet->drained = true;
     tell_end(fleet);
-    if (fleet->lingers) {
+    if (fleet->end.lingers) {
         ct_server_page_sample(fleet->server);
         say_page(fleet, true);
     }
-    int64_t now = ct_clock_now(NULL);
-    fleet->linger_until_ns = now + fleet->job->options->linger * CT_NS_PER_S;
-    fleet->tell_until_ns = now + TELL_MS * CT_NS_PER_MS;
-    (void)uv_timer_start(&fleet->end_timer, on_end_timer, 0, END_POLL_MS);
+    ct_store_end_begin(&fleet->end, fleet->job->options->linger, ct_clock_now(NULL));
+    (void)uv_timer_start(&fleet->end_timer, on_end_timer, 0, ct_store_end_poll_ms(&fleet->end));
 }
 
 static void on_stopped(void *data, const struct ct_procs_stopped *result)
@@ -739,9 +731,10 @@ static void on_stopped(void *data, const struct ct_procs_stopped *result)
 static void close_all(struct fleet *fleet)
 {
     fleet->closing = true;
-    fleet->lingers = fleet->job->options->linger > 0 && fleet->signo == 0 && fleet->procs != NULL &&
-                     ct_server_has_page(fleet->server) && is_over(fleet);
-    if (fleet->lingers) {
+    fleet->end.lingers = fleet->job->options->linger > 0 && fleet->signo == 0 &&
+                         fleet->procs != NULL && ct_server_has_page(fleet->server) &&
+                         is_over(fleet);
+    if (fleet->end.lingers) {
         (void)uv_timer_stop(&fleet->exit_timer);
         (void)uv_timer_stop(&fleet->join_timer);
     } else {

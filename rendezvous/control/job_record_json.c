@@ -35,9 +35,11 @@ static const struct ct_json_field voter_fields[] = {
      NULL},
     {1, "port", CT_JSON_PORT, offsetof(struct ct_voter, port), 0, 0, 0, NULL},
 };
+/* A host that carries on counts from here, and no job has had so many. */
+#define GENERATION_MAX (INT_MAX / 2)
 static const struct ct_json_field world_fields[] = {
-    {1, "generation", CT_JSON_INT, offsetof(struct ct_world_voters, generation), 0, -1, INT_MAX,
-     NULL},
+    {1, "generation", CT_JSON_INT, offsetof(struct ct_world_voters, generation), 0, -1,
+     GENERATION_MAX, NULL},
 };
 #define COUNT(fields) (sizeof(fields) / sizeof((fields)[0]))
 

@@ -566,6 +566,9 @@ static void test_records_that_no_host_writes_are_refused(void **state)
            "message \"record\": a world must have voters");
     refuse(RECORD("1", VOTER(1, "10.0.0.1", 2), "1", VOTER(1, "10.0.0.1", 2)),
            "message \"record\": the planned generation must follow the last one");
+    refuse(
+        RECORD("2147483647", VOTER(1, "10.0.0.1", 1), "-1", ""),
+        "message \"record\": field \"generation\" is out of range"); /* the next one is counted */
     struct ct_buf text = CT_BUF_INIT;
     assert_int_equal(ct_buf_printf(&text, "%s",
                                    "{\"type\":\"record\",\"record\":{\"term\":1,\"version\":1,"

@@ -12,6 +12,7 @@
 #include "kernels/cpu/cpu_gemm.h"
 
 #include "common/alloc.h"
+#include "kernels/cpu/cpu_matmul.h"
 
 #include <dlfcn.h>
 #include <dnnl.h>
@@ -28,10 +29,8 @@
 
 enum product { PRODUCT_Y, PRODUCT_Y_RELU, PRODUCT_YT, PRODUCT_DW, PRODUCT_DX };
 
-/* The operands of dst[m, n] = src[m, k] * weights[k, n], as oneDNN names them. */
-enum operand { SRC, WEIGHTS, DST, BIAS, OPERANDS };
-
-static const int arg_ids[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
+static const int arg_ids[CT_MATMUL_OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST,
+                                                DNNL_ARG_BIAS};
 
 struct shape {
     enum product product;
@@ -42,7 +41,7 @@ struct shape {
 struct cached {
     struct shape shape;
     dnnl_primitive_t primitive;
-    dnnl_exec_arg_t args[OPERANDS];
+    dnnl_exec_arg_t args[CT_MATMUL_OPERANDS];
     int arg_count;
 };
 
@@ -121,7 +120,7 @@ static bool multiplies_bf16(void)
     return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
            dnnl_cpu_isa_avx512_core_bf16;
 #else
-    return false; /* on other processors oneDNN 2.6 cannot tell */
+    return false; /* on other processors oneDNN cannot tell */
 #endif
 }
 
@@ -158,16 +157,7 @@ const char *ct_gemm_name(const struct ct_gemm *gemm)
     return gemm->name;
 }
 
-/* Describes a matrix for a product; `transposed` if memory has the other order. */
-static dnnl_status_t describe(dnnl_memory_desc_t *desc, size_t rows, size_t cols, bool transposed,
-                              bool bf16)
-{
-    dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)cols};
-    return dnnl_memory_desc_init_by_tag(desc, 2, dims, bf16 ? dnnl_bf16 : dnnl_f32,
-                                        transposed ? dnnl_ba : dnnl_ab);
-}
-
-static dnnl_status_t describe_all(const struct shape *s, dnnl_memory_desc_t desc[OPERANDS])
+static void describe_all(const struct shape *s, struct ct_matmul_matrix matrix[CT_MATMUL_OPERANDS])
 {
     size_t m = s->batch, n = s->out, k = s->in;
     bool src_t = false, weights_t = true; /* y = x * w^T */
@@ -180,74 +170,23 @@ static dnnl_status_t describe_all(const struct shape *s, dnnl_memory_desc_t desc
         n = s->in, k = s->out;
         weights_t = false;
     }
-    dnnl_status_t status = describe(&desc[SRC], m, k, src_t, s->bf16);
-    if (status == dnnl_success) {
-        status = describe(&desc[WEIGHTS], k, n, weights_t, s->bf16);
-    }
-    if (status == dnnl_success) {
-        status = describe(&desc[DST], m, n, false, s->bf16 && !s->wide);
-    }
-    return status == dnnl_success ? describe(&desc[BIAS], 1, n, false, false) : status;
-}
-
-static dnnl_status_t add_relu(dnnl_primitive_attr_t attr)
-{
-    dnnl_post_ops_t ops = NULL;
-    dnnl_status_t status = dnnl_post_ops_create(&ops);
-    if (status != dnnl_success) {
-        return status;
-    }
-    status = dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
-    if (status == dnnl_success) {
-        status = dnnl_primitive_attr_set_post_ops(attr, ops);
-    }
-    (void)dnnl_post_ops_destroy(ops);
-    return status;
-}
-
-static dnnl_status_t make_primitive(struct ct_gemm *gemm, const struct shape *s,
-                                    const dnnl_memory_desc_t desc[OPERANDS], bool with_bias,
-                                    dnnl_primitive_t *out)
-{
-    dnnl_matmul_desc_t op;
-    dnnl_primitive_attr_t attr = NULL;
-    dnnl_primitive_desc_t primitive_desc = NULL;
-    dnnl_status_t status = dnnl_matmul_desc_init(&op, &desc[SRC], &desc[WEIGHTS],
-                                                 with_bias ? &desc[BIAS] : NULL, &desc[DST]);
-    if (status == dnnl_success) {
-        status = dnnl_primitive_attr_create(&attr);
-    }
-    if (status == dnnl_success && s->product == PRODUCT_Y_RELU) {
-        status = add_relu(attr);
-    }
-    if (status == dnnl_success) {
-        status = dnnl_primitive_desc_create(&primitive_desc, &op, attr, gemm->engine, NULL);
-    }
-    if (status == dnnl_success) {
-        status = dnnl_primitive_create(out, primitive_desc);
-    }
-    if (primitive_desc != NULL) {
-        (void)dnnl_primitive_desc_destroy(primitive_desc);
-    }
-    if (attr != NULL) {
-        (void)dnnl_primitive_attr_destroy(attr);
-    }
-    return status;
+    matrix[CT_MATMUL_SRC] = (struct ct_matmul_matrix){m, k, src_t, s->bf16};
+    matrix[CT_MATMUL_WEIGHTS] = (struct ct_matmul_matrix){k, n, weights_t, s->bf16};
+    matrix[CT_MATMUL_DST] = (struct ct_matmul_matrix){m, n, false, s->bf16 && !s->wide};
+    matrix[CT_MATMUL_BIAS] = (struct ct_matmul_matrix){1, n, false, false};
 }
 
 static int make(struct ct_gemm *gemm, const struct shape *s, struct cached *out, struct ct_err *err)
 {
-    dnnl_memory_desc_t desc[OPERANDS];
+    struct ct_matmul_matrix matrix[CT_MATMUL_OPERANDS];
+    dnnl_memory_t memory[CT_MATMUL_OPERANDS] = {NULL};
     bool with_bias = s->product == PRODUCT_Y || s->product == PRODUCT_Y_RELU;
     struct cached c = {.shape = *s};
-    dnnl_status_t status = describe_all(s, desc);
-    if (status == dnnl_success) {
-        status = make_primitive(gemm, s, desc, with_bias, &c.primitive);
-    }
-    for (int i = 0; status == dnnl_success && i < (with_bias ? OPERANDS : BIAS); i++) {
-        c.args[i].arg = arg_ids[i];
-        status = dnnl_memory_create(&c.args[i].memory, &desc[i], gemm->engine, DNNL_MEMORY_NONE);
-        c.arg_count += status == dnnl_success;
+    describe_all(s, matrix);
+    dnnl_status_t status = ct_matmul_make(gemm->engine, matrix, with_bias,
+                                          s->product == PRODUCT_Y_RELU, &c.primitive, memory);
+    for (; c.arg_count < CT_MATMUL_OPERANDS && memory[c.arg_count] != NULL; c.arg_count++) {
+        c.args[c.arg_count] = (dnnl_exec_arg_t){arg_ids[c.arg_count], memory[c.arg_count]};
     }
     if (status != dnnl_success) {
         drop(&c);
@@ -284,8 +223,8 @@ static int find(struct ct_gemm *gemm, const struct shape *s, struct cached **out
 }
 
 /* oneDNN takes pointers without const, but writes only to DST. */
-static int run(struct ct_gemm *gemm, const struct shape *s, const void *const data[OPERANDS],
-               struct ct_err *err)
+static int run(struct ct_gemm *gemm, const struct shape *s,
+               const void *const data[CT_MATMUL_OPERANDS], struct ct_err *err)
 {
     struct cached *c;
     int rc = find(gemm, s, &c, err);
@@ -315,7 +254,8 @@ static int linear_turned(struct ct_gemm *gemm, const struct ct_linear *op, struc
         gemm->yt_count = count;
     }
     struct shape s = {PRODUCT_YT, op->batch, op->in, op->out, gemm->bf16, true};
-    const void *data[OPERANDS] = {[SRC] = op->w, [WEIGHTS] = op->x, [DST] = gemm->yt};
+    const void *data[CT_MATMUL_OPERANDS] = {
+        [CT_MATMUL_SRC] = op->w, [CT_MATMUL_WEIGHTS] = op->x, [CT_MATMUL_DST] = gemm->yt};
     int rc = run(gemm, &s, data, err);
     if (rc == 0 && gemm->bf16 && !op->wide) {
         struct ct_linear wide = *op;
@@ -340,20 +280,25 @@ int ct_gemm_linear(struct ct_gemm *gemm, const struct ct_linear *op, struct ct_e
     }
     struct shape s = {
         op->relu ? PRODUCT_Y_RELU : PRODUCT_Y, op->batch, op->in, op->out, gemm->bf16, op->wide};
-    const void *data[OPERANDS] = {[SRC] = op->x, [WEIGHTS] = op->w, [DST] = op->y, [BIAS] = op->b};
+    const void *data[CT_MATMUL_OPERANDS] = {[CT_MATMUL_SRC] = op->x,
+                                            [CT_MATMUL_WEIGHTS] = op->w,
+                                            [CT_MATMUL_DST] = op->y,
+                                            [CT_MATMUL_BIAS] = op->b};
     return run(gemm, &s, data, err);
 }
 
 int ct_gemm_dw(struct ct_gemm *gemm, const struct ct_linear_grad *op, struct ct_err *err)
 {
     struct shape s = {PRODUCT_DW, op->batch, op->in, op->out, gemm->bf16, true};
-    const void *data[OPERANDS] = {[SRC] = op->dy, [WEIGHTS] = op->x, [DST] = op->dw};
+    const void *data[CT_MATMUL_OPERANDS] = {
+        [CT_MATMUL_SRC] = op->dy, [CT_MATMUL_WEIGHTS] = op->x, [CT_MATMUL_DST] = op->dw};
     return run(gemm, &s, data, err);
 }
 
 int ct_gemm_dx(struct ct_gemm *gemm, const struct ct_linear_grad *op, struct ct_err *err)
 {
     struct shape s = {PRODUCT_DX, op->batch, op->in, op->out, gemm->bf16, false};
-    const void *data[OPERANDS] = {[SRC] = op->dy, [WEIGHTS] = op->w, [DST] = op->dx};
+    const void *data[CT_MATMUL_OPERANDS] = {
+        [CT_MATMUL_SRC] = op->dy, [CT_MATMUL_WEIGHTS] = op->w, [CT_MATMUL_DST] = op->dx};
     return run(gemm, &s, data, err);
 }

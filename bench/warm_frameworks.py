@@ -234,7 +234,7 @@ class Run:
             self.proc = subprocess.Popen(
                 [args.build / "ctrun", "-n", str(WORKERS), "--max-restarts", "1", *(["--warm"] if warm else []), program],
                 stdout=log, stderr=subprocess.STDOUT, cwd=folder,
-                env={**os.environ, "PYTHON_EXEC": str(python), "OMP_NUM_THREADS": "1", "LOGLEVEL": "info",
+                env={**os.environ, "PYTHON_EXEC": str(python), "OMP_NUM_THREADS": "1", "LOGLEVEL": "INFO",
                      "PYTHONWARNINGS": "ignore", "WARM_FRAMEWORKS": str(folder)},
             )  # fmt: skip
 

@@ -185,8 +185,8 @@ static int ctrun(struct launch *launch, char **argv)
     /* Neither a reader that goes away (ctrun | head) nor `ulimit -f` must take the job with it. */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);
-
-    if (ct_options_parse(argv, environ, &launch->options, &err) != 0) {
+    if (ct_options_parse(argv, environ, &launch->options, &err) != 0 ||
+        ct_prepare_outputs(&launch->options, &err) != 0) {
         return fail(CT_EXIT_USAGE, &err);
     }
     if (ct_options_only_print(&launch->options)) {

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Descriptors that ctrun itself opens, with some to spare. */
@@ -102,6 +103,39 @@ int ct_prepare_token(const struct ct_options *options, char *const *env, struct 
                  : ct_token_find(options->token_file, ct_environ_get(env, CT_TOKEN_ENV), out, err);
     ct_prepare_wipe_token(env);
     return rc;
+}
+
+/* Is it a file that neither --report nor --trace has written? Theirs are JSON, and an empty one has
+ * nothing to lose. What cannot be read is judged when it is to be written. */
+static bool is_of_somebody_else(const char *path)
+{
+    struct stat st;
+    unsigned char first = '{';
+    int fd = path != NULL ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    if (fd < 0) {
+        return false;
+    }
+    bool found = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && read(fd, &first, 1) == 1 &&
+                 first != '{' && first != '[';
+    (void)close(fd);
+    return found;
+}
+
+int ct_prepare_outputs(const struct ct_options *options, struct ct_err *err)
+{
+    const struct {
+        const char *option, *path;
+    } outputs[] = {{"--report", options->report}, {"--trace", options->trace}};
+    for (size_t i = 0; i < sizeof(outputs) / sizeof(outputs[0]); i++) {
+        if (is_of_somebody_else(outputs[i].path)) {
+            return ct_err_set(
+                err, CT_EINVAL,
+                "%s: %.400s is there and is no JSON, so it is kept: name another file "
+                "behind %s, or remove that one",
+                outputs[i].option, outputs[i].path, outputs[i].option);
+        }
+    }
+    return 0;
 }
 
 static int check_file(const char *path, const char *option, struct ct_err *err)

@@ -48,6 +48,10 @@ CT_MUST_CHECK int ct_prepare_token(const struct ct_options *options, char *const
 /* Does the user want the files of this run? */
 bool ct_prepare_wants_logs(const struct ct_resolved *resolved);
 
+/* Refuses --report and --trace over a file that is no JSON, which may be the user's program: the
+ * option's file was forgotten. CT_EINVAL. */
+CT_MUST_CHECK int ct_prepare_outputs(const struct ct_options *options, struct ct_err *err);
+
 /* Checks that the files of --report and --trace can be written, because an error at the end of the
  * job would come too late. Then makes the folder for log and error files. Errors as
  * ct_logdir_init() and ct_file_replace_check(). Gives *out. */

@@ -224,9 +224,42 @@ static void test_a_report_that_cannot_be_written_is_told_before_the_job(void **s
     assert_null(logs.base);
 }
 
+/* "--report train.py config.yaml" took the program for the option's file, and replaced it. */
+static void test_a_report_never_replaces_what_is_no_report(void **state)
+{
+    static const struct {
+        const char *bytes;
+        bool kept;
+    } cases[] = {{"print(1)\n", true},
+                 {"#!/bin/sh\n", true},
+                 {"\n{}", true},
+                 {"", false},
+                 {"{\"first_failure\":null}\n", false},
+                 {"[\n", false}};
+    char *dir = ct_tmpdir_new();
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char *path = ct_tmpdir_write(dir, "file", cases[i].bytes, strlen(cases[i].bytes));
+        const struct ct_options both[] = {{.report = path}, {.trace = path}};
+        for (size_t k = 0; k < 2; k++) {
+            struct ct_err err = {0};
+            assert_int_equal(ct_prepare_outputs(&both[k], &err), cases[i].kept ? CT_EINVAL : 0);
+            assert_true(!cases[i].kept || strstr(err.text, path) != NULL);
+        }
+        free(path);
+    }
+    const struct ct_options others[] = {
+        {.report = NULL}, {.report = dir}, {.report = "/dev/stdout"}};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_int_equal(ct_prepare_outputs(&others[i], NULL), 0);
+    }
+    ct_tmpdir_free(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_report_never_replaces_what_is_no_report),
         cmocka_unit_test(test_a_job_has_the_id_that_was_decided_or_a_random_one),
         cmocka_unit_test(test_only_a_known_folder_of_ctrun_is_searched),
         cmocka_unit_test(test_more_workers_than_descriptors_are_refused),

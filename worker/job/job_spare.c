@@ -58,6 +58,7 @@ struct message {
     char text[MESSAGE_MAX + 1];
     int fds[FDS_MAX]; /* of the message; the receiver must close them */
     size_t count;
+    bool too_many; /* there were more, which are closed */
 };
 
 static void spare_free(struct ctw_spare *spare)
@@ -89,12 +90,23 @@ static void close_all(struct message *message)
     message->count = 0;
 }
 
+/* The padding of the control message has room for more descriptors than a message may have. */
 static void take_fds(struct msghdr *header, struct message *out)
 {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
-        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-            out->count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-            memcpy(out->fds, CMSG_DATA(c), out->count * sizeof(int));
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
+        size_t sent = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < sent; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof(fd), sizeof(fd));
+            if (out->count < FDS_MAX) {
+                out->fds[out->count++] = fd;
+            } else {
+                out->too_many = true;
+                (void)close(fd);
+            }
         }
     }
 }
@@ -114,6 +126,7 @@ static int receive(const struct ctw_spare *spare, const char *word, size_t count
                             .msg_controllen = sizeof(control.bytes)};
     ssize_t len;
     out->count = 0;
+    out->too_many = false;
     do {
         len = recvmsg(spare->channel, &header, MSG_CMSG_CLOEXEC);
     } while (len < 0 && errno == EINTR);
@@ -122,7 +135,7 @@ static int receive(const struct ctw_spare *spare, const char *word, size_t count
     }
     take_fds(&header, out);
     out->text[len] = '\0';
-    if (strcmp(out->text, word) != 0 || out->count != count ||
+    if (strcmp(out->text, word) != 0 || out->count != count || out->too_many ||
         (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
         close_all(out);
         return ct_err_set(err, CT_EPROTO, "a spare got a wrong message in place of \"%s\"", word);

@@ -624,6 +624,7 @@ function listen() {
   source.onerror = () => {
     line((ending ? "the store has ended with the job" : "the store does not answer") + "; this is the last that is known");
     source.close();
+    if (ending) return; /* its port is anybody's now */
     if (++failures >= 3 && seq === 0) poll(); else setTimeout(listen, Math.min(1000 * 2 ** Math.min(failures, 4), 10000));
   };
 }

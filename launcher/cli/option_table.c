@@ -135,7 +135,9 @@ const struct ct_option_spec ct_option_table[] = {
      .ctrun_only = true, .topic = CT_HELP_RESTART, NUMBER(warm_memory_mib, 1, INT_MAX)},
     {CT_OPT_HANG_TIMEOUT, 0, false, "hang-timeout", "SECONDS|auto|off",
      "report a worker that makes no progress for this long while others\n"
-     "wait for it. Default off",
+     "wait for it, and restart the job (see --on-hang). Progress is a step\n"
+     "that is told with ctworker, else more than a fiftieth of a CPU.\n"
+     "Default off",
      .ctrun_only = true, .topic = CT_HELP_HANG, .brief = "report a worker that hangs"},
     {CT_OPT_ON_HANG, 0, false, "on-hang", "report|restart|abort",
      "what to do when a worker hangs. Default restart", .ctrun_only = true, .topic = CT_HELP_HANG,

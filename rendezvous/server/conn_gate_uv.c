@@ -191,7 +191,7 @@ void ct_conn_gate_hand_over(struct ct_conn *conn)
         fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     }
     if (fd < 0) {
-        ct_conn_log_end(conn, CT_LOG_WARNING, "no descriptor is left to hand it over");
+        ct_conn_log_fault(conn, CT_ELIMIT, "no descriptor is left to hand it over");
     }
     ct_conn_close(conn);
     if (fd >= 0 && agent) {

@@ -94,8 +94,7 @@ void ct_conn_close(struct ct_conn *conn)
 
 /* ---- serving -------------------------------------------------------------------------------- */
 
-/* Logs why a connection ends, at a limited rate, so that no peer can fill the log. */
-static void say_fault(struct ct_conn *conn, int rc, const char *text)
+void ct_conn_log_fault(struct ct_conn *conn, int rc, const char *text)
 {
     enum ct_conn_fault kind = rc == CT_ENOMEM   ? CT_FAULT_MEMORY
                               : rc == CT_ELIMIT ? CT_FAULT_LIMIT
@@ -137,7 +136,7 @@ static bool feed(struct ct_conn *conn, const void *bytes, size_t len)
         ct_conn_hub_of(conn)->protocol_errors += rc != CT_ENOMEM && rc != CT_EIO;
         /* Earlier requests of the same read were good, so their answers are still sent. */
         conn->ending = true;
-        say_fault(conn, rc, err.text);
+        ct_conn_log_fault(conn, rc, err.text);
     }
     return true;
 }

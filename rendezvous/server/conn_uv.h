@@ -136,9 +136,10 @@ static inline struct ct_conn_hub *ct_conn_hub_of(const struct ct_conn *conn)
 /* Logs that the connection ends, with the address of its peer. */
 void ct_conn_log_end(const struct ct_conn *conn, enum ct_log_level level, const char *why);
 
-/* The same as a warning, for a fault of this kind: at most one line a second for each, so that no
- * peer can fill the log. `rc` is CT_ENOMEM, CT_ELIMIT, CT_EIO, of which the journal has told, or
- * any other for a peer that breaks the protocol. */
+/* Logs a warning that the connection ends, at most one a second for each kind of fault, so that no
+ * peer can fill the log. `rc` tells the kind: CT_ENOMEM, CT_ELIMIT, or any other code for a peer
+ * that breaks the protocol. CT_EIO is only logged for debugging, because the journal has already
+ * warned of it. */
 void ct_conn_log_fault(struct ct_conn *conn, int rc, const char *text);
 
 /* Called when a write is done: goes on with what waited for it. */

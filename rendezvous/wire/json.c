@@ -75,8 +75,8 @@ cJSON *ct_json_append_object(cJSON *array)
     return item;
 }
 
-/* cJSON is content with 15 digits if they come close to the number. So of whole numbers with more,
- * each fifth comes out as its neighbour. */
+/* cJSON prints 15 digits if the rest is within its tolerance. So about every fifth whole number of
+ * 16 digits is printed as its neighbour. */
 #define CJSON_EXACT 1e15
 /* Whole numbers below have less than 19 digits and fit into 64 bits. */
 #define WHOLE_MAX 1e18

@@ -34,8 +34,8 @@ CT_MUST_CHECK bool ct_json_add_name(cJSON *object, const char *name, const char 
 /* Appends an empty object to `array`, which then owns it. NULL when memory is out. */
 CT_MUST_CHECK cJSON *ct_json_append_object(cJSON *array);
 
-/* As cJSON's, false when memory is out. Whole numbers are written with all their digits; those of
- * 16 and more are then text for who looks at the document before it is printed. */
+/* As cJSON's, false when memory is out. Whole numbers are written with all their digits. In the
+ * document, one of 16 digits or more is raw text (cJSON_IsRaw()) until it is printed. */
 CT_MUST_CHECK bool ct_json_add_number(cJSON *object, const char *name, double value);
 CT_MUST_CHECK bool ct_json_add_text(cJSON *object, const char *name, const char *text);
 CT_MUST_CHECK bool ct_json_add_bool(cJSON *object, const char *name, bool value);

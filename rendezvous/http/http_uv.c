@@ -753,6 +753,18 @@ static void on_live_close(void *data)
     finish_if_last(data);
 }
 
+/* The library takes the end of a stream, sends it and frees the response in at most three turns. */
+#define FINISH_TURNS 10
+
+/* Ends the streams of all viewers that take what is sent. */
+static void finish_streams(struct ct_http *http)
+{
+    ct_page_live_finish(http->live);
+    for (int i = 0; i < FINISH_TURNS && ct_page_live_viewers(http->live) > 0; i++) {
+        (void)http->mhd.run(http->daemon);
+    }
+}
+
 void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data)
 {
     http->close_cb = cb;
@@ -763,7 +775,7 @@ void ct_http_close(struct ct_http *http, ct_http_close_fn cb, void *data)
         /* The handle must stop using the descriptor before the library closes it. */
         uv_close((uv_handle_t *)&http->poll, on_poll_close);
         /* The library stops no connection that is suspended. */
-        ct_page_live_wake(http->live);
+        finish_streams(http);
         ct_page_asks_wake(&http->asks);
         http->mhd.stop_daemon(http->daemon);
     }

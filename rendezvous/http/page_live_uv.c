@@ -141,7 +141,7 @@ static void wake(struct viewer *viewer)
     }
 }
 
-void ct_page_live_wake(struct ct_page_live *live)
+static void wake_all(struct ct_page_live *live)
 {
     for (struct ct_list *at = live->viewers.next; at != &live->viewers; at = at->next) {
         wake(CT_CONTAINER_OF(at, struct viewer, at_live));
@@ -171,7 +171,7 @@ static void on_timer(uv_timer_t *timer)
     struct ct_page_live *live = CT_CONTAINER_OF(timer, struct ct_page_live, timer);
     int64_t begin = ct_clock_now(NULL);
     if (take_sample(live) && live->count > 0) {
-        ct_page_live_wake(live);
+        wake_all(live);
         live->hooks.on_resumed(live->hooks.data);
     }
     uint64_t cost_ms = (uint64_t)((ct_clock_now(NULL) - begin) / CT_NS_PER_MS);
@@ -286,7 +286,7 @@ void ct_page_live_tell_end(struct ct_page_live *live, const char *json)
     charge(live, end);
     live->end = end;
     if (live->count > 0) {
-        ct_page_live_wake(live);
+        wake_all(live);
         live->hooks.on_resumed(live->hooks.data);
     }
 }
@@ -341,6 +341,12 @@ int ct_page_live_open(uv_loop_t *loop, const struct ct_http_source *source,
     return 0;
 }
 
+void ct_page_live_finish(struct ct_page_live *live)
+{
+    live->closing = true;
+    wake_all(live);
+}
+
 static void on_timer_close(uv_handle_t *handle)
 {
     struct ct_page_live *live = CT_CONTAINER_OF(handle, struct ct_page_live, timer);
@@ -352,7 +358,6 @@ static void on_timer_close(uv_handle_t *handle)
 
 void ct_page_live_close(struct ct_page_live *live, void (*cb)(void *data), void *data)
 {
-    live->closing = true;
     live->close_cb = cb;
     live->close_data = data;
     frame_drop(live, &live->whole);

@@ -50,8 +50,10 @@ unsigned ct_page_live_viewers(const struct ct_page_live *live);
 /* Takes a sample before its time. */
 void ct_page_live_sample(struct ct_page_live *live);
 
-/* Lets all waiting connections go on, as the library wants it before it stops. */
-void ct_page_live_wake(struct ct_page_live *live);
+/* Ends the stream of each viewer, and lets all waiting connections go on, as the library wants it
+ * before it stops. The last bytes are sent in the library's next turns. A browser may drop the last
+ * events of a stream that breaks off. */
+void ct_page_live_finish(struct ct_page_live *live);
 
 /* To be called when no viewer is left. `cb` hears when it is freed. */
 void ct_page_live_close(struct ct_page_live *live, void (*cb)(void *data), void *data);

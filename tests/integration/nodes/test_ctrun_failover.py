@@ -140,13 +140,19 @@ class Failover(testlib.Case):
         self.assertEqual(self.rank(jobs[0]), 0)
         self.finish(jobs)
 
+    def kill(self, job):
+        """Kills an agent that is to be started again: as systemd does it, not before the old one is gone. Else the
+        new one may come before the end of the old one's connection, and finds all places taken."""
+        job.signal(signal.SIGKILL)
+        job.wait(PATIENCE)
+
     def start_again(self, *options, settle, go_on=False):
         """Kills an agent that does not host, and starts it with the same command line: at once, or when the others
         have gone on. Returns the node ranks before and after."""
         cluster, jobs = self.start_job(3, *options, "--max-restarts", 9, settle=settle)
         before = self.all_up(jobs)
         ranks = [self.rank(job) for job in jobs]
-        jobs[1].signal(signal.SIGKILL)
+        self.kill(jobs[1])
         if go_on:
             before = self.all_up([jobs[0], jobs[2]], before)
         jobs[1] = self.start_node(cluster, 1, *options, "--max-restarts", 9, settle=settle)
@@ -171,7 +177,7 @@ class Failover(testlib.Case):
         """Kills the first host, and starts it with the same command line, which says that it hosts the job."""
         cluster, jobs = self.start_job(3, "--nnodes", nodes, "--max-restarts", 9)
         before = self.all_up(jobs)
-        jobs[0].signal(signal.SIGKILL)
+        self.kill(jobs[0])
         wait_until(lambda: any("this machine hosts the job's store now" in job.err for job in jobs), "a host", PATIENCE)
         jobs[0] = self.start_node(cluster, 0, "--nnodes", nodes, "--max-restarts", 9, settle=100)
         self.all_up(jobs, before)
@@ -196,7 +202,7 @@ class Failover(testlib.Case):
         cluster, jobs = self.start_job(5, *options)
         before = self.all_up(jobs)
         for i in (4, 0):
-            jobs[i].signal(signal.SIGKILL)
+            self.kill(jobs[i])
 
         def hosts():
             return [i for i in (1, 2, 3) if "this machine hosts the job's store now" in jobs[i].err]
@@ -206,7 +212,7 @@ class Failover(testlib.Case):
             jobs[i] = self.start_node(cluster, i, *options, settle=100)
         before = self.all_up(jobs, before)
         late = 1 if host != 1 else 2
-        jobs[late].signal(signal.SIGKILL)
+        self.kill(jobs[late])
         jobs[late] = self.start_node(cluster, late, *options)
         self.all_up(jobs, before)
         results = self.finish(jobs)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One oneDNN matmul primitive with its operands. Versions 2 and 3 of oneDNN describe both in
- * different ways, so each has a file of its own (cpu_matmul_2.c, cpu_matmul_3.c); all other calls
- * are the same in both.
+ * One oneDNN matmul primitive with its operands.
  */
 #ifndef CT_KERNELS_CPU_CPU_MATMUL_H
 #define CT_KERNELS_CPU_CPU_MATMUL_H

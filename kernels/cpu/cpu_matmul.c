@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * matmul primitives by oneDNN 2, which Debian 12 has: descriptions are structures.
+ * Makes oneDNN's matmul primitives. The calls that depend on oneDNN's version are in cpu_onednn.h.
  */
 #include "kernels/cpu/cpu_matmul.h"
 
-static dnnl_status_t describe(dnnl_memory_desc_t *desc, const struct ct_matmul_matrix *matrix)
-{
-    dnnl_dims_t dims = {(dnnl_dim_t)matrix->rows, (dnnl_dim_t)matrix->cols};
-    return dnnl_memory_desc_init_by_tag(desc, 2, dims, matrix->bf16 ? dnnl_bf16 : dnnl_f32,
-                                        matrix->transposed ? dnnl_ba : dnnl_ab);
-}
+#include "kernels/cpu/cpu_onednn.h"
 
 static dnnl_status_t add_relu(dnnl_primitive_attr_t attr)
 {
@@ -18,7 +13,7 @@ static dnnl_status_t add_relu(dnnl_primitive_attr_t attr)
     if (status != dnnl_success) {
         return status;
     }
-    status = dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+    status = onednn_append_relu(ops);
     if (status == dnnl_success) {
         status = dnnl_primitive_attr_set_post_ops(attr, ops);
     }
@@ -30,7 +25,6 @@ static dnnl_status_t make_primitive(dnnl_engine_t engine,
                                     const dnnl_memory_desc_t desc[CT_MATMUL_OPERANDS], bool bias,
                                     bool relu, dnnl_primitive_t *out)
 {
-    dnnl_matmul_desc_t op;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t made = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(&attr);
@@ -38,11 +32,7 @@ static dnnl_status_t make_primitive(dnnl_engine_t engine,
         status = add_relu(attr);
     }
     if (status == dnnl_success) {
-        status = dnnl_matmul_desc_init(&op, &desc[CT_MATMUL_SRC], &desc[CT_MATMUL_WEIGHTS],
-                                       bias ? &desc[CT_MATMUL_BIAS] : NULL, &desc[CT_MATMUL_DST]);
-    }
-    if (status == dnnl_success) {
-        status = dnnl_primitive_desc_create(&made, &op, attr, engine, NULL);
+        status = onednn_describe_matmul(engine, desc, bias, attr, &made);
     }
     if (status == dnnl_success) {
         status = dnnl_primitive_create(out, made);
@@ -61,17 +51,21 @@ dnnl_status_t ct_matmul_make(dnnl_engine_t engine,
                              bool relu, dnnl_primitive_t *primitive,
                              dnnl_memory_t memory[CT_MATMUL_OPERANDS])
 {
-    int count = bias ? CT_MATMUL_OPERANDS : CT_MATMUL_BIAS;
+    int count = bias ? CT_MATMUL_OPERANDS : CT_MATMUL_BIAS, described = 0;
     dnnl_memory_desc_t desc[CT_MATMUL_OPERANDS];
     dnnl_status_t status = dnnl_success;
     for (int i = 0; status == dnnl_success && i < count; i++) {
-        status = describe(&desc[i], &matrix[i]);
+        status = onednn_describe(&desc[i], &matrix[i]);
+        described += status == dnnl_success;
     }
     if (status == dnnl_success) {
         status = make_primitive(engine, desc, bias, relu, primitive);
     }
     for (int i = 0; status == dnnl_success && i < count; i++) {
-        status = dnnl_memory_create(&memory[i], &desc[i], engine, DNNL_MEMORY_NONE);
+        status = onednn_make_memory(engine, &desc[i], &memory[i]);
+    }
+    for (int i = 0; i < described; i++) {
+        onednn_undescribe(&desc[i]);
     }
     return status;
 }

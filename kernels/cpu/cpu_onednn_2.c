@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * oneDNN 2, which Debian 12 has: descriptions are structures, and those of a primitive are made in
+ * two steps.
+ */
+#include "kernels/cpu/cpu_onednn.h"
+
+dnnl_status_t onednn_describe(dnnl_memory_desc_t *desc, const struct ct_matmul_matrix *matrix)
+{
+    dnnl_dims_t dims = {(dnnl_dim_t)matrix->rows, (dnnl_dim_t)matrix->cols};
+    return dnnl_memory_desc_init_by_tag(desc, 2, dims, matrix->bf16 ? dnnl_bf16 : dnnl_f32,
+                                        matrix->transposed ? dnnl_ba : dnnl_ab);
+}
+
+void onednn_undescribe(dnnl_memory_desc_t *desc)
+{
+    (void)desc; /* owns no memory */
+}
+
+dnnl_status_t onednn_append_relu(dnnl_post_ops_t ops)
+{
+    return dnnl_post_ops_append_eltwise(ops, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f);
+}
+
+dnnl_status_t onednn_describe_matmul(dnnl_engine_t engine,
+                                     const dnnl_memory_desc_t desc[CT_MATMUL_OPERANDS], bool bias,
+                                     dnnl_primitive_attr_t attr, dnnl_primitive_desc_t *out)
+{
+    dnnl_matmul_desc_t op;
+    dnnl_status_t status =
+        dnnl_matmul_desc_init(&op, &desc[CT_MATMUL_SRC], &desc[CT_MATMUL_WEIGHTS],
+                              bias ? &desc[CT_MATMUL_BIAS] : NULL, &desc[CT_MATMUL_DST]);
+    if (status != dnnl_success) {
+        return status;
+    }
+    return dnnl_primitive_desc_create(out, &op, attr, engine, NULL);
+}
+
+dnnl_status_t onednn_make_memory(dnnl_engine_t engine, const dnnl_memory_desc_t *desc,
+                                 dnnl_memory_t *out)
+{
+    return dnnl_memory_create(out, desc, engine, DNNL_MEMORY_NONE);
+}

@@ -12,6 +12,7 @@
 #include "common/alloc.h"
 #include "common/buf.h"
 #include "common/num.h"
+#include "worker/job/late_variables.h" /* made by meson.build */
 
 #include <errno.h>
 #include <fcntl.h>
@@ -36,23 +37,7 @@ struct ctw_spare {
     struct ct_buf given; /* the environment with which ctrun has started this process */
 };
 
-/* Only these may differ between that and the worker's. A library may have read any other. */
-static const char *const late[] = {
-    "RANK",
-    "WORLD_SIZE",
-    "GROUP_RANK",
-    "GROUP_WORLD_SIZE",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_ERROR_FILE",
-    "TORCH_WORKER_SERVER_SOCKET",
-    "CTRUN_GENERATION",
-    "GLOO_SOCKET_IFNAME",
-    "NCCL_SOCKET_IFNAME",
-};
+static const char *const late[] = {CTW_LATE_VARIABLES};
 
 struct message {
     char text[MESSAGE_MAX + 1];

@@ -18,13 +18,9 @@ MESSAGE_MAX = 65536  # bytes, as in launcher/warm/spare.h
 PLAN_MAX = 60000
 FILES_MAX = 200  # of the job's own, that a plan reads
 
-# Only these may differ between what a spare was started with and what it is to be as a worker. Libraries in
-# C read others while they are imported, which nobody can see.
-LATE = {
-    "RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "MASTER_ADDR",
-    "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_ERROR_FILE", "TORCH_WORKER_SERVER_SOCKET",
-    "CTRUN_GENERATION", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
-}  # fmt: skip
+# The variables that may differ between what a spare was started with and what it is to be as a worker. The
+# build puts the names here; worker/job/meson.build has them.
+LATE = set("@LATE_VARIABLES@".split())
 
 
 class Refusal(Exception):

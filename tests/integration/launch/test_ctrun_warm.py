@@ -17,7 +17,7 @@ import urllib.request
 
 import testlib
 
-PART = testlib.SOURCE_ROOT / "launcher" / "warm" / "python"
+PART = testlib.BUILD_ROOT / "launcher" / "warm"
 LIMIT = 120  # an import at idle priority on a busy machine
 
 # linux/prctl.h and linux/capability.h

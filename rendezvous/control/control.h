@@ -88,11 +88,11 @@ enum ct_msg_type {
     CT_MSG_PREEMPT,  /* a signal has asked this node to end; from the server: it asks the whole job
                         to end */
     CT_MSG_LEAVE,    /* the agent ends; no restart follows if the job is over or preempted */
-    CT_MSG_GUEST,  /* instead of JOIN: while the channel is open, workers at the agent's address may
-                      use this store */
-    CT_MSG_RESULT, /* what a QUERY has asked for, or why there is none */
-    CT_MSG_STANDS, /* where the workers here stand; the answer to a verdict that `asks` */
-    CT_MSG_PLEDGE, /* the agent's record is now the one of this term and version */
+    CT_MSG_GUEST,    /* instead of JOIN, with a token: while the channel is open, workers at the
+                        agent's    address may use this store */
+    CT_MSG_RESULT,   /* what a QUERY has asked for, or why there is none */
+    CT_MSG_STANDS,   /* where the workers here stand; the answer to a verdict that `asks` */
+    CT_MSG_PLEDGE,   /* the agent's record is now the one of this term and version */
     /* agent to agent (rendezvous/election/election.h) */
     CT_MSG_ASK,  /* who is the host, and do I have your vote? */
     CT_MSG_VOTE, /* the answer */

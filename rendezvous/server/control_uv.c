@@ -396,6 +396,17 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
     }
 }
 
+/* Only a store with a token has a use for guests. Without one, anybody could hold connections here
+ * for as long as they like. */
+static void on_guest_msg(struct conn *conn)
+{
+    if (conn->control->options.token == NULL) {
+        refuse(conn, 1, "this store serves workers without a token, so it takes no guests");
+        return;
+    }
+    let_stay(conn);
+}
+
 /* ---- a station ------------------------------------------------------------------------------ */
 
 static bool is_idle_station(const struct ct_control *control)
@@ -541,7 +552,7 @@ static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
     } else if (conn->state == PROVEN && msg->type == CT_MSG_JOIN) {
         on_join_msg(conn, msg);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_GUEST) {
-        let_stay(conn);
+        on_guest_msg(conn);
     } else if (conn->state == JOINED) {
         on_member_msg(conn, msg);
     } else if (conn->state != ENDING) {

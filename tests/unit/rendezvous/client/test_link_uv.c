@@ -257,6 +257,52 @@ static void test_another_jobs_agent_is_refused(void **state)
     end(f, &agent);
 }
 
+static void ask_to_be_a_guest(struct fixture *f, struct agent *agent, const struct ct_token *token)
+{
+    agent->quiet = true;
+    start(f, agent, "b", 1,
+          &(struct ct_link_options){
+              .host = "127.0.0.1", .port = ct_server_port(f->server), .token = token});
+    ct_loop_run_until(&f->loop, &agent->up);
+    struct ct_msg *msg = calloc(1, sizeof(*msg));
+    assert_non_null(msg);
+    msg->type = CT_MSG_GUEST;
+    ct_link_send(agent->link, msg);
+    free(msg);
+}
+
+/* Whoever joins after the guest is served after it, on the same loop. */
+static void test_a_guest_with_the_token_stays(void **state)
+{
+    struct fixture *f = *state;
+    struct agent guest = {0}, later = {0};
+    open_server(f, &good, 0);
+    ask_to_be_a_guest(f, &guest, &good);
+    start(f, &later, "a", 1,
+          &(struct ct_link_options){
+              .host = "127.0.0.1", .port = ct_server_port(f->server), .token = &good});
+    ct_loop_run_until(&f->loop, &later.world);
+    assert_false(guest.over || guest.lost);
+    end(f, &later);
+    assert_true(ct_server_has_agents(f->server));
+    end(f, &guest);
+}
+
+/* Such connections had neither a limit nor a deadline. */
+static void test_a_store_without_a_token_takes_no_guests(void **state)
+{
+    struct fixture *f = *state;
+    struct agent guest = {0};
+    open_server(f, NULL, 0);
+    ask_to_be_a_guest(f, &guest, NULL);
+    ct_loop_run_until(&f->loop, &guest.lost);
+    assert_true(guest.over);
+    assert_string_equal(guest.refusal,
+                        "this store serves workers without a token, so it takes no guests");
+    assert_false(ct_server_has_agents(f->server));
+    end(f, &guest);
+}
+
 /* ---- the other end is not there, or somebody else ------------------------------------------- */
 
 /* A listening socket of which nobody accepts. */
@@ -535,6 +581,8 @@ int main(void)
         WITH_LOOP(test_server_without_the_token_is_refused),
         WITH_LOOP(test_reset_keeps_agents),
         WITH_LOOP(test_another_jobs_agent_is_refused),
+        WITH_LOOP(test_a_guest_with_the_token_stays),
+        WITH_LOOP(test_a_store_without_a_token_takes_no_guests),
         WITH_LOOP(test_server_that_starts_late),
         WITH_LOOP(test_an_agent_hosts_the_store_when_nobody_else_does),
         WITH_LOOP(test_nobody_there),

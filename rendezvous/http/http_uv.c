@@ -300,8 +300,9 @@ static void refuse_beyond_budget(struct ct_http *http, struct ct_http_answer *an
     }
 }
 
-/* Counts a refused request. Log lines have a limited rate, because anybody may ask often. */
-static void count_denial(struct ct_http *http, struct MHD_Connection *connection)
+/* Counts a refused request. Log lines have a limited rate, because anybody may ask often. `why` is
+ * a text of ours. */
+static void count_denial(struct ct_http *http, struct MHD_Connection *connection, const char *why)
 {
     uint64_t unreported = ct_refusal_log_add(&http->denials, uv_now(http->loop));
     http->stats.denied = http->denials.total;
@@ -313,8 +314,8 @@ static void count_denial(struct ct_http *http, struct MHD_Connection *connection
             ct_addr_format(info->client_addr, peer, sizeof(peer));
         }
         ct_log(http->log, CT_LOG_WARNING,
-               "store: refused %" PRIu64 " HTTP request%s by address, the last from %s", unreported,
-               unreported == 1 ? "" : "s", peer);
+               "store: refused %" PRIu64 " HTTP request%s, the last from %s: %s", unreported,
+               unreported == 1 ? "" : "s", peer, why);
     }
 }
 
@@ -455,7 +456,7 @@ static enum MHD_Result refuse_browser(struct ct_http *http, struct MHD_Connectio
                                       const char *why)
 {
     struct ct_http_answer answer = {.code = 0};
-    count_denial(http, connection);
+    count_denial(http, connection, why);
     ct_http_answer_error(&answer, MHD_HTTP_FORBIDDEN, why);
     return send_answer(&http->mhd, connection, http->source.budget, &answer);
 }
@@ -625,7 +626,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     }
     ct_http_answer_make(&http->source, admitted, method, path, &answer);
     if (answer.code == MHD_HTTP_FORBIDDEN) {
-        count_denial(http, connection);
+        count_denial(http, connection, "this address is not admitted");
     }
     refuse_beyond_budget(http, &answer);
     return send_answer(&http->mhd, connection, http->source.budget, &answer);

@@ -54,7 +54,7 @@ struct ct_http_stats {
     uint64_t requests; /* answered */
     uint64_t refused;  /* connections beyond the limit */
     uint64_t timeouts; /* connections that took too long */
-    uint64_t denied;   /* requests of peers that are not admitted */
+    uint64_t denied;   /* requests of peers that are not admitted, or of other pages */
 };
 
 /* NULL gives zeros. */

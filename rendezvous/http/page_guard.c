@@ -61,11 +61,15 @@ const char *ct_page_guard_judge(const struct ct_page_request *request, const cha
     bool known =
         strcasecmp(name, own_name) == 0 || (told_name != NULL && strcasecmp(name, told_name) == 0);
     if (!is_address(name) && strchr(name, '.') != NULL && !known) {
-        return "this name is not known to be of this machine; ask by its address";
+        return "the name in the Host header is not known to be of this machine; ask by its address";
     }
     bool is_ours = origin == NULL || (strncmp(origin, http, sizeof(http) - 1) == 0 &&
                                       strcasecmp(origin + sizeof(http) - 1, host) == 0);
-    return is_ours && !is_of_other_page(request) ? NULL : "another page has asked";
+    if (!is_ours) {
+        return "another page has asked, as the Origin header says";
+    }
+    return is_of_other_page(request) ? "another page has asked, as the Sec-Fetch-Site header says"
+                                     : NULL;
 }
 
 bool ct_page_guard_is_browser(const struct ct_page_request *request)

@@ -20,7 +20,8 @@ struct ct_page_request {
 };
 
 /* `own_name` is the name of this machine, and `told_name` the name under which its user tells
- * others of it, NULL = none. Returns what is wrong, NULL = nothing. Admitted are addresses, names
+ * others of it, NULL = none. Returns what is wrong, NULL = nothing; the text
+ * holds nothing of the request, so it may be logged. Admitted are addresses, names
  * without a dot, which nobody can register, and these two names. A page of another origin may ask
  * for nothing, also not one of the same site, which may be another port of this machine. It may
  * have a link that opens ours in a tab of its own, since it cannot read that tab. */

@@ -52,7 +52,7 @@ static const struct metric metrics[] = {
     {"http", "timeouts", "http_timeouts_total", "counter",
      "HTTP connections ended because they were too slow or idle."},
     {"http", "denied", "http_denied_total", "counter",
-     "HTTP requests denied because the address of the peer is not admitted."},
+     "HTTP requests answered with 403: the address is not admitted, or another page asks."},
 };
 
 /* Numbers of a job; `object` is not used. */

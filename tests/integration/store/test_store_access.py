@@ -108,7 +108,7 @@ class Access(testlib.Case):
             self.assertEqual(result.out, want, result)
         self.assertRegex(
             self.daemon.err,
-            rf"warning: store: refused 1 HTTP request by address, the last from {STRANGER4}:\d+\n",
+            rf"warning: store: refused 1 HTTP request, the last from {STRANGER4}:\d+: this address is not admitted\n",
         )
 
     def test_named_network_is_served(self):

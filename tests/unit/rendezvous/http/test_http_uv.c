@@ -38,11 +38,16 @@ static int give_status(void *data, struct ct_status_rows *rows, struct cJSON **o
 
 static const struct ct_http_source source = {.status = give_status};
 
-static void open_http(struct fixture *f, int64_t request_ms)
+static void open_with_log(struct fixture *f, int64_t request_ms, const struct ct_log *log)
 {
     struct ct_err err = {0};
-    assert_int_equal(ct_http_open(&f->loop, &source, request_ms, NULL, &f->http, &err), 0);
+    assert_int_equal(ct_http_open(&f->loop, &source, request_ms, log, &f->http, &err), 0);
     assert_non_null(f->http);
+}
+
+static void open_http(struct fixture *f, int64_t request_ms)
+{
+    open_with_log(f, request_ms, NULL);
 }
 
 static int set_up(void **state)
@@ -163,6 +168,60 @@ static void test_peers_that_are_not_admitted_get_healthz_alone(void **state)
     (void)close(next);
     (void)close(friend);
     close_http(f);
+}
+
+struct lines {
+    int count;
+    char first[CT_LOG_LINE_MAX + 1];
+};
+
+static void keep_first(void *data, enum ct_log_level level, const char *line)
+{
+    struct lines *lines = data;
+    assert_int_equal(level, CT_LOG_WARNING);
+    if (lines->count++ == 0) {
+        (void)snprintf(lines->first, sizeof(lines->first), "%s", line);
+    }
+}
+
+/* All were logged as refused "by address". */
+static void test_the_log_says_why_a_request_was_refused(void **state)
+{
+    static const struct {
+        bool admitted;
+        const char *headers, *why;
+    } cases[] = {
+        {false, "Host: x\r\n", "this address is not admitted"},
+        {true, "Host: x\r\nOrigin: http://evil.example\r\n",
+         "another page has asked, as the Origin header says"},
+        {true, "Host: x\r\nSec-Fetch-Site: cross-site\r\n",
+         "another page has asked, as the Sec-Fetch-Site header says"},
+        {true, "Host: evil.example\r\nAccept-Language: en\r\n",
+         "the name in the Host header is not known to be of this machine; ask by its address"},
+        {true, "Host: a:b\r\nAccept-Language: en\r\n", "the request has no usable Host header"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct fixture *f = i == 0 ? *state : NULL;
+        struct lines lines = {0};
+        const struct ct_log log = {keep_first, &lines, CT_LOG_WARNING};
+        char request[256], want[256];
+        if (f == NULL) {
+            assert_int_equal(set_up((void **)&f), 0);
+        }
+        open_with_log(f, LONG_MS, &log);
+        int peer = add(f, cases[i].admitted);
+        (void)snprintf(request, sizeof(request), "GET /status HTTP/1.1\r\n%s\r\n",
+                       cases[i].headers);
+        tell(peer, request);
+        expect(f, peer, "HTTP/1.1 403");
+        (void)snprintf(want, sizeof(want), ": %s", cases[i].why);
+        assert_int_equal(lines.count, 1);
+        assert_memory_equal(lines.first, "store: refused 1 HTTP request, the last from ", 45);
+        assert_string_equal(strrchr(lines.first, ':'), want);
+        assert_int_equal(stats(f).denied, 1);
+        (void)close(peer);
+        close_http(f);
+    }
 }
 
 /* They may read what we may, on as few connections as strangers. */
@@ -455,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_what_is_taken_for_http),
         cmocka_unit_test_setup(test_other_users_leave_room_for_us, set_up),
         cmocka_unit_test_setup(test_peers_that_are_not_admitted_get_healthz_alone, set_up),
+        cmocka_unit_test_setup(test_the_log_says_why_a_request_was_refused, set_up),
         cmocka_unit_test_setup(test_late_ones_are_ended, set_up),
         cmocka_unit_test_setup(test_the_end_of_the_job_is_told_to_those_who_wait_for_it, set_up),
         cmocka_unit_test_setup(test_the_end_of_the_job_is_told_to_those_who_watch, set_up),

@@ -5,6 +5,7 @@
 #include "launcher/setup/machine.h"
 
 #include "common/alloc.h"
+#include "common/text.h"
 #include "launcher/binding/gpus.h"
 
 #include <errno.h>
@@ -35,6 +36,7 @@ void ct_machine_read(char *const *env, struct ct_machine *out)
     if (gethostname(out->host, sizeof(out->host) - 1) != 0) {
         (void)snprintf(out->host, sizeof(out->host), "localhost");
     }
+    ct_text_clean(out->host); /* the kernel takes any bytes; messages and reports show the name */
     ssize_t len = readlink("/proc/self/exe", out->own_dir, sizeof(out->own_dir) - 1);
     out->own_dir[len > 0 ? len : 0] = '\0';
     char *slash = strrchr(out->own_dir, '/');

@@ -320,12 +320,13 @@ static void put_job(struct screen *screen, const cJSON *job)
 static void put_failure(struct screen *screen, const cJSON *item)
 {
     double rank = ct_json_number(item, "rank", -1);
-    char who[VALUE_MAX] = "node";
+    char who[VALUE_MAX] = "node", host[LINE_MAX_BYTES];
     if (rank >= 0) {
         (void)snprintf(who, sizeof(who), "rank %.0f on", rank);
     }
-    put(screen, "FAILED generation %.0f: %s %.64s: %s", ct_json_number(item, "generation", 0), who,
-        ct_json_text(item, "host", "?"), ct_json_text(item, "reason", "failed"));
+    (void)ct_text_fit(ct_json_text(item, "host", "?"), 64, host, sizeof(host));
+    put(screen, "FAILED generation %.0f: %s %s: %s", ct_json_number(item, "generation", 0), who,
+        host, ct_json_text(item, "reason", "failed"));
 }
 
 /* The last failures of a job, the newest first. */

@@ -13,6 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Bytes of a line before it is cut to the width. */
+#define LINE_MAX_BYTES 1024
+
 /* Collects lines. `rc` is the first failure. */
 struct text {
     struct ct_buf *out;
@@ -24,12 +27,12 @@ static void put(struct text *text, const char *fmt, ...) __attribute__((format(p
 /* Adds one line, cut to the width, without blanks at its end and without control characters. */
 static void put(struct text *text, const char *fmt, ...)
 {
-    char line[CT_STAT_COLUMNS + 1];
+    char whole[LINE_MAX_BYTES], line[LINE_MAX_BYTES];
     va_list args;
     va_start(args, fmt);
-    (void)vsnprintf(line, sizeof(line), fmt, args);
+    (void)vsnprintf(whole, sizeof(whole), fmt, args);
     va_end(args);
-    ct_text_clean(line);
+    (void)ct_text_fit(whole, CT_STAT_COLUMNS, line, sizeof(line));
     size_t len = strlen(line);
     while (len > 0 && line[len - 1] == ' ') {
         len--;
@@ -49,6 +52,13 @@ static const char *plural(double n)
 
 /* Room for a number, which is cut if it is longer. */
 #define VALUE_MAX 32
+
+/* The beginning of a text that has so many columns. */
+static const char *cut(const char *text, int columns, char out[LINE_MAX_BYTES])
+{
+    (void)ct_text_fit(text, (size_t)columns, out, LINE_MAX_BYTES);
+    return out;
+}
 
 static const char *uptime(double seconds, char out[VALUE_MAX])
 {
@@ -104,7 +114,7 @@ static void put_job(struct text *text, const cJSON *job)
     const char *state = ct_json_text(job, "state", "?");
     double world_size = ct_json_number(job, "world_size", 0);
     double max_restarts = ct_json_number(job, "max_restarts", 0);
-    char how[CT_STAT_COLUMNS], restarts[CT_STAT_COLUMNS] = "";
+    char how[CT_STAT_COLUMNS], restarts[CT_STAT_COLUMNS] = "", id[LINE_MAX_BYTES];
     if (strcmp(state, "waiting") == 0) {
         (void)snprintf(how, sizeof(how), "%.0f of %.0f nodes are there",
                        (double)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(job, "nodes")),
@@ -120,7 +130,8 @@ static void put_job(struct text *text, const cJSON *job)
     /* If the line is too long, the run id is cut (a UUID has 36 characters) and not the numbers. */
     int left = CT_STAT_COLUMNS - (int)(strlen("job : , ") + 8 + strlen(how) + strlen(restarts));
     left = left > 36 ? 36 : left < 8 ? 8 : left;
-    put(text, "job %.*s: %.8s, %s%s", left, ct_json_text(job, "run_id", "?"), state, how, restarts);
+    put(text, "job %s: %.8s, %s%s", cut(ct_json_text(job, "run_id", "?"), left, id), state, how,
+        restarts);
 }
 
 /* What --warm keeps ready, in all and where there is a reason for less. */
@@ -272,12 +283,12 @@ static void put_failures(struct text *text, const cJSON *job)
     cJSON_ArrayForEach(item, failures)
     {
         double rank = ct_json_number(item, "rank", -1);
-        char who[VALUE_MAX] = "node";
+        char who[VALUE_MAX] = "node", host[LINE_MAX_BYTES];
         if (rank >= 0) {
             (void)snprintf(who, sizeof(who), "rank %.0f on", rank);
         }
-        put(text, "generation %.0f: %s %.24s: %s", ct_json_number(item, "generation", 0), who,
-            ct_json_text(item, "host", "?"), ct_json_text(item, "reason", "failed"));
+        put(text, "generation %.0f: %s %s: %s", ct_json_number(item, "generation", 0), who,
+            cut(ct_json_text(item, "host", "?"), 24, host), ct_json_text(item, "reason", "failed"));
     }
 }
 
@@ -333,10 +344,11 @@ int ct_stat_health(const struct cJSON *status, struct ct_buf *out)
     const cJSON *first = cJSON_GetArrayItem(problems, 0);
     int more = cJSON_GetArraySize(problems) - 1;
     const char *health = ct_json_text(status, "health", "?");
+    char problem[LINE_MAX_BYTES];
     if (!cJSON_IsString(first)) {
         put(&text, "%s", health);
     } else if (more > 0) {
-        put(&text, "%s: %.55s (and %d more)", health, first->valuestring, more);
+        put(&text, "%s: %s (and %d more)", health, cut(first->valuestring, 55, problem), more);
     } else {
         put(&text, "%s: %s", health, first->valuestring);
     }

@@ -6,6 +6,7 @@
 #include "rendezvous/wire/json.h"
 
 #include "common/alloc.h"
+#include "common/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,17 +23,42 @@ void ct_json_use_our_memory(void)
     }
 }
 
+/* The first bytes of the unwanted characters that cJSON prints as they are: DEL and those beyond
+ * ASCII. */
+#define UNWANTED_BEGINS "\x7f\xc2\xd8\xe2"
+
+/* Appends a document, in which only strings have characters beyond ASCII. An unwanted one becomes
+ * \uNNNN, which is the same to a program and does nothing to a terminal. */
+static void append_escaped(const char *text, struct ct_buf *out)
+{
+    while (*text != '\0') {
+        size_t plain = strcspn(text, UNWANTED_BEGINS);
+        ct_buf_add(out, text, plain);
+        text += plain;
+        size_t len = *text != '\0' ? ct_text_unwanted(text) : 0;
+        if (len > 0) {
+            const unsigned char *p = (const unsigned char *)text;
+            unsigned c = len == 1   ? p[0]
+                         : len == 2 ? (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu)
+                                    : (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
+            ct_buf_addf(out, "\\u%04x", c);
+            text += len;
+        } else if (*text != '\0') {
+            ct_buf_add(out, text++, 1);
+        }
+    }
+}
+
 int ct_json_print(const cJSON *json, struct ct_buf *out)
 {
     char *text = cJSON_PrintUnformatted(json);
     if (text == NULL) {
         return CT_ENOMEM;
     }
-    size_t len = strlen(text);
-    text[len] = '\n';
-    int rc = ct_buf_append(out, text, len + 1);
+    append_escaped(text, out);
+    ct_buf_add(out, "\n", 1);
     cJSON_free(text);
-    return rc;
+    return ct_buf_status(out);
 }
 
 bool ct_json_add_bytes(cJSON *object, const char *name, struct ct_bytes bytes)

@@ -20,7 +20,8 @@
  * threads may use cJSON. */
 void ct_json_use_our_memory(void);
 
-/* Appends the document and a newline. CT_ENOMEM. */
+/* Appends the document and a newline. Characters that a terminal must not get (ct_text_unwanted())
+ * are written as \uNNNN. CT_ENOMEM. */
 CT_MUST_CHECK int ct_json_print(const cJSON *json, struct ct_buf *out);
 
 /* Adds a member for bytes that may be anything, such as a key: printable ASCII as it is, a

@@ -178,13 +178,13 @@ class Strangers(Ctstat):
             self.assert_unreachable(self.ctrun_stat(self.serve(answer)), text)
 
     def test_hostile_text_stays_off_the_terminal(self):
-        body = json.dumps({"health": "healthy", "version": "\x1b[31m" + "x" * 500}).encode()
+        body = json.dumps({"health": "healthy", "version": "\x1b[31m\x7f\u202e" + "x" * 500}, ensure_ascii=False).encode()
         answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         result = self.ctrun_stat(self.serve(answer))
         self.assertEqual(result.code, 0, result)
         self.assertNotIn("\x1b", result.out)
         self.assert_fits(result.out)
-        self.assertNotIn("\x1b", self.ctrun_stat("--json", self.serve(answer)).out)
+        self.assertNotRegex(self.ctrun_stat("--json", self.serve(answer)).out, "[\x1b\x7f\u202e]")
 
     def test_silence_ends_at_the_deadline(self):
         where = self.serve(b"HTTP/1.1 200", read=False)

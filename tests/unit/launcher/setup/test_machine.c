@@ -7,6 +7,19 @@
 #include <stdio.h>
 #include <unistd.h>
 
+static const char *wrong_name; /* what gethostname() says; NULL = the truth */
+
+int __real_gethostname(char *name, size_t len);
+int __wrap_gethostname(char *name, size_t len);
+int __wrap_gethostname(char *name, size_t len)
+{
+    if (wrong_name == NULL) {
+        return __real_gethostname(name, len);
+    }
+    (void)snprintf(name, len, "%s", wrong_name);
+    return 0;
+}
+
 static void facts_are_the_kernels(void **state)
 {
     char *const env[] = {(char *)"CUDA_VISIBLE_DEVICES=", NULL};
@@ -21,6 +34,19 @@ static void facts_are_the_kernels(void **state)
     assert_string_equal(machine.host, host);
     (void)snprintf(path, sizeof(path), "%s/test_machine", machine.own_dir);
     assert_int_equal(access(path, X_OK), 0);
+}
+
+/* It went to the terminal as it was. */
+static void the_name_of_the_machine_is_harmless(void **state)
+{
+    char *const env[] = {(char *)"CUDA_VISIBLE_DEVICES=", NULL};
+    struct ct_machine machine;
+    (void)state;
+    wrong_name = "n\x1b[31m\xe2\x80\xae"
+                 "7\xc3\xbc"; /* red, right to left, and an umlaut */
+    ct_machine_read(env, &machine);
+    wrong_name = NULL;
+    assert_string_equal(machine.host, "n?[31m???7\xc3\xbc");
 }
 
 static void ranks_share_what_their_launcher_has(void **state)
@@ -96,6 +122,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(facts_are_the_kernels),
+        cmocka_unit_test(the_name_of_the_machine_is_harmless),
         cmocka_unit_test(ranks_share_what_their_launcher_has),
         cmocka_unit_test(options_become_a_request),
         cmocka_unit_test(uuids_are_random_and_well_formed),

@@ -300,6 +300,25 @@ static void test_a_hostile_document_is_cut_and_made_harmless(void **state)
     }
 }
 
+/* The line was cut in the middle of a character. */
+static void test_a_long_name_is_cut_between_two_characters(void **state)
+{
+#define TEN "\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc"
+    static const char text[] =
+        "{\"health\":\"healthy\",\"job\":{\"workers\":[{\"rank\":0,\"host\":\"" TEN TEN TEN TEN
+        "\"}],\"failures\":[{\"rank\":-1,\"host\":\"x" TEN TEN TEN "\",\"reason\":\"r\"}]}}";
+    cJSON *json = document(text);
+    struct ct_buf out = CT_BUF_INIT;
+    (void)state;
+    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_non_null(strstr(ct_buf_cstr(&out),
+                           "        0 " TEN TEN TEN
+                           "\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\n"));
+    assert_non_null(strstr(ct_buf_cstr(&out), ": node x" TEN TEN "\xc3\xbc\xc3\xbc\xc3\xbc: r\n"));
+    ct_buf_fini(&out);
+    cJSON_Delete(json);
+}
+
 static int sweep_body(void *data)
 {
     struct ct_buf out = CT_BUF_INIT;
@@ -327,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_the_table_shows_problems_job_store_and_workers),
         cmocka_unit_test(test_a_document_that_is_no_status_is_refused),
         cmocka_unit_test(test_a_hostile_document_is_cut_and_made_harmless),
+        cmocka_unit_test(test_a_long_name_is_cut_between_two_characters),
         cmocka_unit_test(test_each_failed_allocation_is_told),
         cmocka_unit_test(test_each_of_several_jobs_has_its_nodes),
     };

@@ -69,6 +69,27 @@ static void test_a_document_is_printed_as_a_line(void **state)
     cJSON_Delete(root);
 }
 
+/* DEL, a C1 control, U+061C, U+202E, U+2066; and what looks like their beginning. */
+static void test_what_a_terminal_must_not_get_is_escaped(void **state)
+{
+    static const char name[] = "a\x7f\xc2\x9b\xd8\x9c\xe2\x80\xae\xe2\x81\xa6z";
+    static const char good[] = "\xc3\xbc\xc2\xb5\xd8\xa7\xe2\x82\xac\xe2\x80\x93\xe2";
+    struct ct_buf out = CT_BUF_INIT;
+    (void)state;
+    cJSON *root = cJSON_CreateObject();
+    assert_true(ct_json_add_text(root, name, name));
+    assert_true(ct_json_add_text(root, "good", good));
+    assert_int_equal(ct_json_print(root, &out), 0);
+#define ESCAPED "\"a\\u007f\\u009b\\u061c\\u202e\\u2066z\""
+    assert_non_null(strstr(ct_buf_cstr(&out), "{" ESCAPED ":" ESCAPED ","));
+    assert_non_null(strstr(ct_buf_cstr(&out), good));
+    cJSON *same = cJSON_Parse(ct_buf_cstr(&out));
+    assert_string_equal(ct_json_text(same, name, ""), name);
+    cJSON_Delete(same);
+    cJSON_Delete(root);
+    ct_buf_fini(&out);
+}
+
 /* A voter's id of 53 bits came out as another one in a fifth of all agents, so that a host did not
  * find itself in its own world, and gave the job up when another machine was lost. */
 static void test_a_whole_number_keeps_all_its_digits(void **state)
@@ -144,6 +165,7 @@ int main(void)
         cmocka_unit_test(test_bytes_become_printable_text),
         cmocka_unit_test(test_bytes_that_are_too_many_are_cut),
         cmocka_unit_test(test_a_document_is_printed_as_a_line),
+        cmocka_unit_test(test_what_a_terminal_must_not_get_is_escaped),
         cmocka_unit_test(test_a_whole_number_keeps_all_its_digits),
         cmocka_unit_test(test_a_member_of_another_type_counts_as_missing),
         cmocka_unit_test(test_each_failed_allocation_is_told),

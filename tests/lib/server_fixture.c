@@ -23,6 +23,7 @@ static void note(void *data, enum ct_log_level level, const char *line)
     struct server_fixture *f = data;
     if (level <= CT_LOG_WARNING) {
         (void)snprintf(f->last_warning, sizeof(f->last_warning), "%s", line);
+        f->warnings++;
     }
 }
 

@@ -33,6 +33,7 @@ struct server_fixture {
     struct ct_server *server;
     struct ct_log log;
     char last_warning[CT_LOG_LINE_MAX];
+    int warnings; /* how many there were */
     bool closed;
 };
 

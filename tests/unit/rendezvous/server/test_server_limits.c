@@ -5,6 +5,8 @@
 #include "tests/lib/loop.h"
 #include "tests/lib/server_fixture.h"
 
+#include "common/clock.h"
+#include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/wire/limits.h"
 
 #include <netinet/in.h>
@@ -312,6 +314,36 @@ static void test_survives_having_no_descriptors(void **state)
     (void)close(old);
 }
 
+/* Such a connection is handed over as a duplicate, for which there is no room. It wrote a line
+ * each: 59,317 in four seconds. */
+static void test_no_descriptor_to_hand_over_is_told_once_a_second(void **state)
+{
+    struct server_fixture *f = *state;
+    enum { COUNT = 40 };
+    static const char get[] = "GET /healthz HTTP/1.0\r\n\r\n";
+    int clients[COUNT];
+    struct rlimit limit, tight;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    for (int i = 0; i < COUNT; i++) {
+        clients[i] = ct_sf_client(f);
+    }
+    ct_sf_until_connections(f, COUNT);
+    /* All below are in use, and what the server closes is above. */
+    tight = limit;
+    tight.rlim_cur = (rlim_t)clients[0];
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    int before = f->warnings;
+    int64_t begun_ns = ct_clock_now(NULL);
+    for (int i = 0; i < COUNT; i++) {
+        ct_sf_tell(clients[i], SF_B(get));
+        ct_sf_expect_end(f, clients[i]);
+    }
+    int64_t lasted_ms = (ct_clock_now(NULL) - begun_ns) / CT_NS_PER_MS;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_non_null(strstr(f->last_warning, "no descriptor is left to hand it over"));
+    assert_in_range(f->warnings - before, 1, 1 + lasted_ms / CT_REFUSAL_QUIET_MS);
+}
+
 static void test_connection_without_memory_waits_for_some(void **state)
 {
     struct server_fixture *f = *state;
@@ -390,6 +422,7 @@ int main(void)
         WITH_SERVER(test_memory_cap),
         cmocka_unit_test(test_close_of_nothing),
         WITH_SERVER(test_survives_having_no_descriptors),
+        WITH_SERVER(test_no_descriptor_to_hand_over_is_told_once_a_second),
         WITH_SERVER(test_connection_without_memory_waits_for_some),
         WITH_SERVER(test_held_connection_is_not_of_the_new_generation),
         cmocka_unit_test(test_allocation_failures),

@@ -98,7 +98,7 @@ static void send_fds(const struct spare *s, const char *bytes, size_t len, const
 {
     union {
         struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int) * 4)];
+        char bytes[CMSG_SPACE(sizeof(int) * 5)];
     } control = {.bytes = {0}};
     struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
@@ -243,20 +243,65 @@ static void ends_when_the_launcher_has_no_use_for_it(void **state)
     }
 }
 
-static void wrong_messages_end_it(void **state)
+/* Opens a spare in this process, to which ctrun has sent a wrong message with `count` descriptors.
+ * It must be refused, and leave no descriptor open. */
+static void refuse_message(const char *bytes, size_t len, size_t count)
 {
-    struct spare s;
+    enum { MOST = 256 };
+    static const int fds[] = {0, 1, 2, 0, 1};
+    bool was_open[MOST];
+    struct ctw_spare *spare;
+    struct ct_err err = {0};
+    char variable[32];
+    int ends[2];
+    for (int fd = 0; fd < MOST; fd++) {
+        was_open[fd] = fcntl(fd, F_GETFD) >= 0;
+    }
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    struct spare s = {.channel = ends[0]};
+    send_fds(&s, bytes, len, fds, count);
+    (void)snprintf(variable, sizeof(variable), "1:%d:spare", ends[1]);
+    assert_int_equal(setenv("CTRUN_WARM", variable, 1), 0);
+    assert_int_equal(ctw_spare_open(&spare, &err), CT_EPROTO);
+    assert_string_equal(err.text, "a spare got a wrong message in place of \"import\"");
+    assert_null(spare);
+    (void)close(ends[0]);
+    for (int fd = 0; fd < MOST; fd++) {
+        assert_int_equal(was_open[fd], fcntl(fd, F_GETFD) >= 0);
+    }
+}
+
+static void a_wrong_message_is_refused_and_its_descriptors_are_closed(void **state)
+{
+    static char long_message[70000] = "import";
     (void)state;
-    start(&s, NULL);
-    send_fds(&s, ENV("import"), NULL, 0); /* without its file */
-    assert_int_equal(end(&s), ENDED_WITH(CT_EPROTO));
-    start(&s, NULL);
-    send_block(&s, ENV("go"), before, sizeof(before));
-    assert_int_equal(end(&s), ENDED_WITH(CT_EPROTO));
-    start(&s, NULL);
-    const int fds[] = {s.out_writes, s.out_writes, s.out_writes, s.out_writes};
-    send_fds(&s, ENV("import"), fds, 4); /* more than it has room for */
-    assert_int_equal(end(&s), ENDED_WITH(CT_EPROTO));
+    refuse_message(ENV("import"), 0); /* without its file */
+    refuse_message(ENV("go"), 1);
+    refuse_message(ENV("import"), 2);
+    refuse_message(ENV("import"), 3);
+    refuse_message(ENV("import"), 4); /* more than it has room for */
+    refuse_message(ENV("import"), 5); /* the kernel itself leaves some out */
+    refuse_message(long_message, sizeof(long_message), 1);
+}
+
+/* A spare must not become a worker with streams of which one is left over. */
+static void wrong_streams_end_it(void **state)
+{
+    (void)state;
+    for (size_t count = 0; count <= 5; count++) {
+        struct spare s;
+        if (count == 3) {
+            continue; /* as it should be */
+        }
+        start(&s, NULL);
+        send_import(&s);
+        assert_string_equal(receive(&s), "ready ");
+        send_block(&s, ENV("go\0file\0train"), before, sizeof(before));
+        assert_string_equal(receive(&s), "set");
+        const int fds[] = {s.out_writes, s.out_writes, s.out_writes, s.out_writes, s.out_writes};
+        send_fds(&s, ENV("start"), fds, count);
+        assert_int_equal(end(&s), ENDED_WITH(CT_EPROTO));
+    }
 }
 
 static void a_worker_is_no_spare(void **state)
@@ -326,7 +371,8 @@ int main(void)
         cmocka_unit_test(refuses_when_its_program_says_so),
         cmocka_unit_test(refuses_when_a_library_was_replaced),
         cmocka_unit_test(ends_when_the_launcher_has_no_use_for_it),
-        cmocka_unit_test(wrong_messages_end_it),
+        cmocka_unit_test(a_wrong_message_is_refused_and_its_descriptors_are_closed),
+        cmocka_unit_test(wrong_streams_end_it),
         cmocka_unit_test(a_worker_is_no_spare),
         cmocka_unit_test(another_version_is_refused),
         cmocka_unit_test(survives_allocation_failures),

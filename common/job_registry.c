@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An entry is a file named by the process id, with four lines: the time at which that process
- * began, the namespace of its id, the address and the name. Another process may have the same id
- * later, but not the same time; an id of another namespace, as in a container that shares the
- * folder, says nothing here.
+ * An entry is a file named by the process id, with five lines: the time at which that process
+ * began, the namespace of its id, the address, the name and the program. Another process may have
+ * the same id later, but not the same time; an id of another namespace, as in a container that
+ * shares the folder, says nothing here. An older ctrun writes no program.
  *
  * Every file is opened below the checked folder and without following links. Failure modes: a
  * folder that is not safe is an error; an entry that makes no sense is skipped.
@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ENTRY_MAX 1024
@@ -89,6 +90,20 @@ static bool read_start(pid_t pid, char out[TIME_MAX])
     return len > 0;
 }
 
+/* The seconds since `start`, or -1. Both count from the start of the machine. */
+static int64_t age_of(const char *start)
+{
+    struct timespec now;
+    int64_t ticks;
+    long per_second = sysconf(_SC_CLK_TCK);
+    if (per_second <= 0 || ct_parse_i64(start, 0, INT64_MAX, &ticks) != 0 ||
+        clock_gettime(CLOCK_BOOTTIME, &now) != 0) {
+        return -1;
+    }
+    int64_t age_s = (int64_t)now.tv_sec - ticks / per_second;
+    return age_s >= 0 ? age_s : 0;
+}
+
 static void read_namespace(char out[NAMESPACE_MAX])
 {
     ssize_t n = readlink("/proc/self/ns/pid", out, NAMESPACE_MAX - 1);
@@ -96,9 +111,10 @@ static void read_namespace(char out[NAMESPACE_MAX])
 }
 
 int ct_job_registry_add(const char *folder, const char *address, const char *name,
-                        struct ct_err *err)
+                        const char *program, struct ct_err *err)
 {
     char start[TIME_MAX], space[NAMESPACE_MAX], clean[CT_JOB_NAME_MAX];
+    char cut[CT_JOB_PROGRAM_MAX];
     char file[32], draft[32], text[ENTRY_MAX];
     if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
         return ct_err_sys(err, ct_code_from_errno(errno), errno,
@@ -109,6 +125,7 @@ int ct_job_registry_add(const char *folder, const char *address, const char *nam
         return dir;
     }
     (void)ct_text_fit(name, CT_JOB_NAME_MAX, clean, sizeof(clean));
+    (void)ct_text_cut(program, CT_JOB_PROGRAM_MAX, cut, sizeof(cut));
     read_namespace(space);
     (void)snprintf(file, sizeof(file), "%ld", (long)getpid());
     (void)snprintf(draft, sizeof(draft), ".%ld", (long)getpid());
@@ -118,8 +135,8 @@ int ct_job_registry_add(const char *folder, const char *address, const char *nam
         fd = openat(dir, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     }
     if (fd >= 0) {
-        int len = snprintf(text, sizeof(text), "%s\n%s\n%.*s\n%s\n", start, space,
-                           CT_JOB_ADDRESS_MAX - 1, address, clean);
+        int len = snprintf(text, sizeof(text), "%s\n%s\n%.*s\n%s\n%s\n", start, space,
+                           CT_JOB_ADDRESS_MAX - 1, address, clean, cut);
         rc = ct_fd_write_all(fd, text, (size_t)len);
         (void)close(fd);
     }
@@ -180,6 +197,7 @@ static bool read_entry(int dir, const char *file, struct ct_job_entry *out, bool
     char *where_from = began != NULL ? next_line(&rest) : NULL;
     char *address = where_from != NULL ? next_line(&rest) : NULL;
     char *name = address != NULL ? next_line(&rest) : NULL;
+    char *program = name != NULL ? next_line(&rest) : NULL;
     if (name == NULL || strlen(address) >= sizeof(out->address)) {
         return false;
     }
@@ -188,9 +206,11 @@ static bool read_entry(int dir, const char *file, struct ct_job_entry *out, bool
         return false;
     }
     *stale = !read_start((pid_t)pid, start) || strcmp(start, began) != 0;
-    *out = (struct ct_job_entry){.pid = (pid_t)pid};
+    *out = (struct ct_job_entry){.pid = (pid_t)pid, .age_s = *stale ? -1 : age_of(start)};
     (void)snprintf(out->address, sizeof(out->address), "%s", address);
     (void)ct_text_fit(name, sizeof(out->name), out->name, sizeof(out->name));
+    (void)ct_text_cut(program != NULL ? program : "", sizeof(out->program), out->program,
+                      sizeof(out->program));
     return !*stale;
 }
 

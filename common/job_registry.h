@@ -10,10 +10,12 @@
 #include "common/err.h"
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #define CT_JOB_ADDRESS_MAX 320
-#define CT_JOB_NAME_MAX 128
+#define CT_JOB_NAME_MAX 256 /* no run id is longer */
+#define CT_JOB_PROGRAM_MAX 256
 #define CT_JOB_FOLDER_MAX 512
 
 /* Jobs that are listed; more are ignored. */
@@ -22,7 +24,9 @@
 struct ct_job_entry {
     pid_t pid;                        /* of the ctrun that hosts the store */
     char address[CT_JOB_ADDRESS_MAX]; /* HOST:PORT */
-    char name[CT_JOB_NAME_MAX];       /* the run id, cleaned and perhaps cut */
+    char name[CT_JOB_NAME_MAX];       /* the run id, cleaned */
+    char program[CT_JOB_PROGRAM_MAX]; /* and its arguments, cleaned, cut with "..."; "" = unknown */
+    int64_t age_s;                    /* since that ctrun began; -1 = unknown */
 };
 
 /* Names the folder: `runtime_dir`/ctrun if that is an absolute path ($XDG_RUNTIME_DIR; may be
@@ -32,7 +36,7 @@ void ct_job_registry_folder(const char *runtime_dir, uid_t uid, char out[CT_JOB_
 /* Enters the job of this process; makes the folder. CT_EPERM: the folder is another user's, or a
  * link, or others may use it. */
 CT_MUST_CHECK int ct_job_registry_add(const char *folder, const char *address, const char *name,
-                                      struct ct_err *err);
+                                      const char *program, struct ct_err *err);
 
 /* Removes the entry of this process, if there is one. */
 void ct_job_registry_remove(const char *folder);

@@ -118,7 +118,8 @@ static size_t decode(const unsigned char *p, uint32_t *c)
     return valid ? len : 0;
 }
 
-size_t ct_text_fit(const char *text, size_t columns, char *out, size_t size)
+/* As ct_text_fit(); *rest is the part that does not fit. */
+static size_t fit(const char *text, size_t columns, char *out, size_t size, const char **rest)
 {
     size_t used = 0, at = 0;
     while (*text != '\0') {
@@ -136,7 +137,26 @@ size_t ct_text_fit(const char *text, size_t columns, char *out, size_t size)
         text += unwanted > 0 ? unwanted : len;
     }
     out[at] = '\0';
+    *rest = text;
     return used;
+}
+
+size_t ct_text_fit(const char *text, size_t columns, char *out, size_t size)
+{
+    const char *rest;
+    return fit(text, columns, out, size, &rest);
+}
+
+size_t ct_text_cut(const char *text, size_t columns, char *out, size_t size)
+{
+    const char *rest;
+    size_t used = fit(text, columns, out, size, &rest);
+    if (*rest == '\0') {
+        return used;
+    }
+    used = fit(text, columns - 3, out, size - 3, &rest);
+    memcpy(out + strlen(out), "...", sizeof("..."));
+    return used + 3;
 }
 
 /* ---- numbers -------------------------------------------------------------------------------- */

@@ -26,6 +26,10 @@ const char *ct_text_excerpt(const char *text, char out[CT_TEXT_EXCERPT_MAX]);
  * ct_text_clean() replaces, and bytes that are no UTF-8, become '?'. Returns the columns taken. */
 size_t ct_text_fit(const char *text, size_t columns, char *out, size_t size);
 
+/* As ct_text_fit(), but the copy of a text that does not fit ends with "...". `columns` is at least
+ * 3, `size` at least 4. */
+size_t ct_text_cut(const char *text, size_t columns, char *out, size_t size);
+
 /* Writes 1234567 as "1,234,567". */
 #define CT_TEXT_THOUSANDS_MAX 28
 void ct_text_thousands(uint64_t number, char out[CT_TEXT_THOUSANDS_MAX]);

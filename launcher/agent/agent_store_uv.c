@@ -18,7 +18,9 @@
  */
 #include "launcher/agent/agent_run_uv.h"
 
+#include "common/buf.h"
 #include "common/clock.h"
+#include "common/text.h"
 #include "launcher/util/environ.h"
 #include "rendezvous/admission/access.h"
 
@@ -134,16 +136,33 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
     return 0;
 }
 
+/* Writes the program and its arguments as the user has named them. */
+static void name_program(const struct ct_options *options, char out[CT_JOB_PROGRAM_MAX])
+{
+    struct ct_buf words = CT_BUF_INIT;
+    ct_buf_addf(&words, "%s", options->module ? "-m " : "");
+    for (size_t i = 0; options->command != NULL && options->command[i] != NULL; i++) {
+        if (words.len >= CT_JOB_PROGRAM_MAX) {
+            break; /* the rest would be cut */
+        }
+        ct_buf_addf(&words, "%s%s", i > 0 ? " " : "", options->command[i]);
+    }
+    const char *text = ct_buf_cstr(&words);
+    (void)ct_text_cut(text != NULL ? text : "", CT_JOB_PROGRAM_MAX, out, CT_JOB_PROGRAM_MAX);
+    ct_buf_fini(&words);
+}
+
 /* Enters the job among those of this machine. A job that cannot be entered runs all the same, and
  * ctrun-stat needs its address. */
 static void enter_registry(struct ct_agent_run *run)
 {
-    char folder[CT_JOB_FOLDER_MAX], address[CT_ADDR_JOIN_MAX];
+    char folder[CT_JOB_FOLDER_MAX], address[CT_ADDR_JOIN_MAX], program[CT_JOB_PROGRAM_MAX];
     struct ct_err err = {0};
     const char *host = run->store.on_loopback ? "127.0.0.1" : run->store.address.host;
     ct_addr_join(host, ct_server_port(run->store.server), address, sizeof(address));
     ct_job_registry_folder(ct_environ_get(run->job->env, "XDG_RUNTIME_DIR"), geteuid(), folder);
-    if (ct_job_registry_add(folder, address, run->job->run_id, &err) != 0) {
+    name_program(run->job->options, program);
+    if (ct_job_registry_add(folder, address, run->job->run_id, program, &err) != 0) {
         ct_log(&run->log, CT_LOG_INFO, "ctrun-stat needs the address %s: %s", address, err.text);
         return;
     }

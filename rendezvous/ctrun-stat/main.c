@@ -4,8 +4,8 @@
  * 2 unreachable, 3 usage.
  */
 #include "common/file.h"
-#include "rendezvous/ctrdzvd/daemon_options.h"
 #include "rendezvous/ctrun-stat/stat_ask.h"
+#include "rendezvous/ctrun-stat/stat_here.h"
 #include "rendezvous/ctrun-stat/stat_jobs.h"
 #include "rendezvous/ctrun-stat/stat_options.h"
 #include "rendezvous/ctrun-stat/stat_print.h"
@@ -17,25 +17,25 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
 
-/* The jobs of this user on this machine. As ct_job_registry_list(). */
-static int jobs_here(struct ct_job_entry entries[CT_JOBS_MAX], struct ct_err *err)
+/* Says why the store cannot be asked, and what to do if nobody listens there or its host has no
+ * address. */
+static void complain(const struct ct_stat_options *options, const char *where,
+                     const struct ct_err *err)
 {
-    char folder[CT_JOB_FOLDER_MAX];
-    ct_job_registry_folder(getenv("XDG_RUNTIME_DIR"), geteuid(), folder);
-    return ct_job_registry_list(folder, entries, err);
-}
-
-/* Says why the store cannot be asked, and what to do if nobody listens there. */
-static void complain(const struct ct_endpoint *asked, const char *where, const struct ct_err *err)
-{
-    static struct ct_job_entry entries[CT_JOBS_MAX];
+    static struct ct_stat_here here;
     char hint[CT_STAT_HINT_MAX] = "";
+    const char *word = options->argument;
     if (err->sys == ECONNREFUSED) {
-        ct_stat_jobs_hint(asked, entries, jobs_here(entries, NULL), hint);
+        (void)!ct_stat_here_read(&here, getenv("XDG_RUNTIME_DIR"), NULL); /* or without a hint */
+        ct_stat_jobs_hint(&options->where, here.entries, here.count, hint);
+    } else if (err->code == CT_ENOENT && word != NULL && strpbrk(word, ":/") == NULL) {
+        (void)snprintf(hint, sizeof(hint), "; no job of yours here has an id that begins so");
     }
     (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err->text, hint);
 }
@@ -55,7 +55,7 @@ static int show(const struct ct_stat_options *options)
         rc = ct_stat_verdict(status, &healthy);
     }
     if (rc != 0) {
-        complain(&options->where, where, &err);
+        complain(options, where, &err);
     }
     cJSON_Delete(status);
     if (rc != 0) {
@@ -104,7 +104,7 @@ static int watch(const struct ct_stat_options *options)
     int rc = ct_stat_watch_run(&how, &result, &err);
     cJSON_Delete(pages.last);
     if (rc != 0) {
-        complain(&options->where, pages.where, &err);
+        complain(options, pages.where, &err);
         return EXIT_UNREACHABLE;
     }
     if (result.ended && !result.is_known && !screen) {
@@ -124,74 +124,82 @@ static int watch(const struct ct_stat_options *options)
     return result.healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
 }
 
-/* ---- jobs of this machine ------------------------------------------------------------------- */
+/* ---- which store ---------------------------------------------------------------------------- */
 
-static int list(const struct ct_stat_options *options, const struct ct_job_entry *entries,
-                int count)
+static int list(const struct ct_stat_options *options, const struct ct_stat_here *here)
 {
-    struct ct_stat_job jobs[CT_JOBS_MAX];
+    struct winsize size;
     struct ct_buf text = CT_BUF_INIT;
-    int rc = EXIT_HEALTHY;
-    for (int i = 0; i < count; i++) {
-        struct ct_endpoint where;
-        cJSON *status = NULL;
-        bool healthy = false;
-        if (ct_endpoint_parse(entries[i].address, CT_DEFAULT_STORE_PORT, &where, NULL) == 0 &&
-            ct_stat_ask(&where, options->timeout_s, &status, NULL) == 0) {
-            (void)!ct_stat_verdict(status, &healthy); /* was checked */
-        }
-        rc = healthy ? rc : EXIT_DEGRADED;
-        jobs[i] = (struct ct_stat_job){&entries[i], status};
+    bool healthy = false;
+    size_t columns = CT_STAT_COLUMNS;
+    if (isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
+        size.ws_col > columns) {
+        columns = size.ws_col;
     }
-    if (ct_stat_jobs_table(jobs, count, &text) != 0 ||
-        ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) != 0) {
-        rc = EXIT_UNREACHABLE;
-    }
-    for (int i = 0; i < count; i++) {
-        cJSON_Delete((cJSON *)jobs[i].status);
-    }
+    bool good = ct_stat_here_list(here, options->timeout_s, columns, &text, &healthy) == 0 &&
+                ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) == 0;
     ct_buf_fini(&text);
-    return rc;
+    return !good ? EXIT_UNREACHABLE : healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
 }
 
-/* Where nothing names a store: takes the only job of this user on this machine, or lists them.
- * Returns -1 if options->where is to be asked. */
-static int find_job(struct ct_stat_options *options)
+static int refuse(const char *why)
 {
-    static struct ct_job_entry entries[CT_JOBS_MAX];
+    (void)fprintf(stderr, "ctrun-stat: %s; see ctrun-stat --help\n", why);
+    return EXIT_USAGE;
+}
+
+/* Sets options->where and returns -1, or says why not or lists the jobs, and returns the exit code.
+ * An id of a job of this user here wins over a host of that name. Where nothing names a store, the
+ * only job is taken. */
+static int choose(struct ct_stat_options *options)
+{
+    static struct ct_stat_here here;
     struct ct_err err = {0};
-    int count = jobs_here(entries, &err);
-    if (count < 0) {
-        (void)fprintf(stderr, "ctrun-stat: %s\n", err.text);
-        return -1;
-    }
-    if (count == 1) {
-        struct ct_endpoint where;
-        if (ct_endpoint_parse(entries[0].address, CT_DEFAULT_STORE_PORT, &where, NULL) == 0) {
-            options->where = where;
+    bool is_default = false;
+    int found = ct_stat_here_read(&here, getenv("XDG_RUNTIME_DIR"), &err);
+    if (found == 0 && options->argument != NULL) {
+        found = ct_stat_jobs_find(options->argument, here.entries, here.count, &err);
+        if (found == CT_EINVAL) {
+            (void)fprintf(stderr, "ctrun-stat: %s\n", err.text);
+            return EXIT_USAGE;
+        }
+        if (found >= 0) {
+            return ct_stat_here_where(&here, found, &options->where, &err) == 0 ? -1
+                                                                                : refuse(err.text);
         }
     }
-    if (count < 2) {
+    struct ct_err wrong = {0};
+    if (ct_stat_options_where(options->argument, getenv("MASTER_ADDR"), getenv("MASTER_PORT"),
+                              &options->where, &is_default, &wrong) != 0) {
+        return refuse(wrong.text);
+    }
+    if (!is_default) {
         return -1;
+    }
+    if (found != 0) {
+        (void)fprintf(stderr, "ctrun-stat: %s\n", err.text);
+    }
+    if (here.count < 2) {
+        return here.count == 1 && ct_stat_here_where(&here, 0, &options->where, &err) != 0
+                   ? refuse(err.text)
+                   : -1;
     }
     if (options->watch || options->action != CT_STAT_TABLE) {
         (void)fprintf(stderr,
-                      "ctrun-stat: %d jobs run here: name the address of one of them, as "
-                      "listed by ctrun-stat alone\n",
-                      count);
+                      "ctrun-stat: %d jobs run here: name the id of one of them, as listed by "
+                      "ctrun-stat alone\n",
+                      here.count);
         return EXIT_USAGE;
     }
-    return list(options, entries, count);
+    return list(options, &here);
 }
 
 int main(int argc, char **argv)
 {
     struct ct_stat_options options;
     struct ct_err err = {0};
-    if (ct_stat_options_parse(argc, argv, getenv("MASTER_ADDR"), getenv("MASTER_PORT"), &options,
-                              &err) != 0) {
-        (void)fprintf(stderr, "ctrun-stat: %s; see ctrun-stat --help\n", err.text);
-        return EXIT_USAGE;
+    if (ct_stat_options_parse(argc, argv, &options, &err) != 0) {
+        return refuse(err.text);
     }
     if (options.action == CT_STAT_HELP) {
         return fputs(ct_stat_help, stdout) != EOF && fflush(stdout) == 0 ? EXIT_HEALTHY
@@ -202,7 +210,7 @@ int main(int argc, char **argv)
         return EXIT_HEALTHY;
     }
     ct_json_use_our_memory();
-    int rc = options.where_is_default ? find_job(&options) : -1;
+    int rc = choose(&options);
     if (rc >= 0) {
         return rc;
     }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists jobs by name and address. Pure: entries and status documents that may be anything in, text
- * out. A job whose store does not answer is listed all the same.
+ * Lists the jobs of this machine, and finds the one that a word means. Pure: entries and status
+ * documents that may be anything in, text out. A job whose store does not answer is listed all the
+ * same.
+ *
+ * Every column but the program is as wide as its widest cell. An id is cut only behind what tells
+ * it from every other one, as far as ID_MAX allows, because its beginning is what people will type.
  */
 #include "rendezvous/ctrun-stat/stat_jobs.h"
 
@@ -10,38 +14,197 @@
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-static void put(struct ct_buf *out, const char *name, const char *address, const char *state,
-                const char *workers)
+/* ---- the table ------------------------------------------------------------------------------ */
+
+enum { COLUMN_ID, COLUMN_STATE, COLUMN_WORKERS, COLUMN_AGE, COLUMN_PID, COLUMN_ADDRESS, COLUMNS };
+
+/* Of an id: what is shown at least of a longer one, with its mark, and at most. */
+#define ID_MIN 11
+#define ID_MAX 32
+
+/* Of the other columns. */
+#define CELL_MAX 40
+
+struct row {
+    char cells[COLUMNS][4 * CELL_MAX];
+    size_t taken[COLUMNS]; /* columns of the terminal */
+};
+
+static bool is_number(int column)
 {
-    char line[1024], shown[1024], cells[3][256];
-    /* Padding counts bytes, so only the name, which comes last, may have characters beyond ASCII.
-     */
-    (void)ct_text_fit(address, 40, cells[0], sizeof(cells[0]));
-    (void)ct_text_fit(state, 10, cells[1], sizeof(cells[1]));
-    (void)ct_text_fit(workers, 7, cells[2], sizeof(cells[2]));
-    (void)snprintf(line, sizeof(line), "%-21s %-10s %7s %s", cells[0], cells[1], cells[2], name);
-    (void)ct_text_fit(line, CT_STAT_COLUMNS, shown, sizeof(shown));
-    ct_buf_addf(out, "%s\n", shown);
+    return column == COLUMN_WORKERS || column == COLUMN_AGE || column == COLUMN_PID;
 }
 
-int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, struct ct_buf *out)
+/* Returns how many columns of ids must be shown, so that two that differ look different. */
+static size_t id_columns(const struct ct_stat_job *jobs, int count)
 {
-    put(out, "NAME", "ADDRESS", "STATE", "WORKERS");
+    size_t columns = ID_MIN;
     for (int i = 0; i < count; i++) {
-        const struct cJSON *job =
-            jobs[i].status != NULL ? ct_status_next_job(jobs[i].status, NULL) : NULL;
-        char workers[32] = "-";
-        if (job != NULL) {
-            (void)snprintf(workers, sizeof(workers), "%.0f", ct_json_number(job, "world_size", 0));
+        for (int j = 0; j < i; j++) {
+            const char *a = jobs[i].entry->name, *b = jobs[j].entry->name;
+            size_t same = 0;
+            while (a[same] == b[same] && a[same] != '\0') {
+                same++;
+            }
+            /* No character takes more columns than it has bytes. */
+            size_t needed = same + 1 + strlen("...");
+            if (strcmp(a, b) != 0 && needed > columns) {
+                columns = needed;
+            }
         }
-        put(out, jobs[i].entry->name, jobs[i].entry->address,
-            jobs[i].status == NULL ? "no answer" : ct_json_text(job, "state", "?"), workers);
+    }
+    return columns < ID_MAX ? columns : ID_MAX;
+}
+
+/* "12s", "59m", "47h", "3d" */
+static void write_age(int64_t seconds, char *out, size_t size)
+{
+    if (seconds < 0) {
+        (void)snprintf(out, size, "?");
+    } else if (seconds < 120) {
+        (void)snprintf(out, size, "%" PRId64 "s", seconds);
+    } else if (seconds < 2 * 3600) {
+        (void)snprintf(out, size, "%" PRId64 "m", seconds / 60);
+    } else if (seconds < 2 * 86400) {
+        (void)snprintf(out, size, "%" PRId64 "h", seconds / 3600);
+    } else {
+        (void)snprintf(out, size, "%" PRId64 "d", seconds / 86400);
+    }
+}
+
+static void set_cell(struct row *row, int column, const char *text, size_t columns)
+{
+    row->taken[column] = ct_text_cut(text, columns, row->cells[column], sizeof(row->cells[column]));
+}
+
+static void make_row(const struct ct_stat_job *stat_job, size_t id, struct row *out)
+{
+    const struct ct_job_entry *entry = stat_job->entry;
+    const struct cJSON *job =
+        stat_job->status != NULL ? ct_status_next_job(stat_job->status, NULL) : NULL;
+    char workers[32] = "-", age[32], pid[32];
+    if (job != NULL) {
+        (void)snprintf(workers, sizeof(workers), "%.0f", ct_json_number(job, "world_size", 0));
+    }
+    write_age(entry->age_s, age, sizeof(age));
+    (void)snprintf(pid, sizeof(pid), "%ld", (long)entry->pid);
+    set_cell(out, COLUMN_ID, entry->name, id);
+    set_cell(out, COLUMN_STATE,
+             stat_job->status == NULL ? "no answer" : ct_json_text(job, "state", "?"), 10);
+    set_cell(out, COLUMN_WORKERS, workers, CELL_MAX);
+    set_cell(out, COLUMN_AGE, age, CELL_MAX);
+    set_cell(out, COLUMN_PID, pid, CELL_MAX);
+    set_cell(out, COLUMN_ADDRESS, entry->address, CELL_MAX);
+}
+
+static void put_row(const struct row *row, const size_t widths[COLUMNS], const char *program,
+                    size_t columns, struct ct_buf *out)
+{
+    struct ct_buf line = CT_BUF_INIT;
+    char shown[4 * CT_STAT_JOBS_COLUMNS_MAX];
+    for (int i = 0; i < COLUMNS; i++) {
+        int pad = (int)(widths[i] - row->taken[i]);
+        ct_buf_addf(&line, "%*s%s%*s ", is_number(i) ? pad : 0, "", row->cells[i],
+                    is_number(i) ? 0 : pad, "");
+    }
+    ct_buf_addf(&line, "%s", program);
+    const char *text = ct_buf_cstr(&line);
+    if (text == NULL || ct_buf_status(&line) != 0) {
+        out->failed = true;
+    } else {
+        (void)ct_text_cut(text, columns, shown, sizeof(shown));
+        ct_buf_addf(out, "%s\n", shown);
+    }
+    ct_buf_fini(&line);
+}
+
+int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, size_t columns,
+                       struct ct_buf *out)
+{
+    static const struct row heading = {
+        {"ID", "STATE", "WORKERS", "AGE", "PID", "ADDRESS"},
+        {2, 5, 7, 3, 3, 7},
+    };
+    struct row row = {0};
+    size_t widths[COLUMNS], id = id_columns(jobs, count);
+    memcpy(widths, heading.taken, sizeof(widths));
+    for (int i = 0; i < count; i++) {
+        make_row(&jobs[i], id, &row);
+        for (int k = 0; k < COLUMNS; k++) {
+            widths[k] = row.taken[k] > widths[k] ? row.taken[k] : widths[k];
+        }
+    }
+    columns = columns < CT_STAT_JOBS_COLUMNS_MAX ? columns : CT_STAT_JOBS_COLUMNS_MAX;
+    put_row(&heading, widths, "PROGRAM", columns, out);
+    for (int i = 0; i < count; i++) {
+        make_row(&jobs[i], id, &row);
+        put_row(&row, widths, jobs[i].entry->program, columns, out);
     }
     return ct_buf_status(out);
 }
+
+/* ---- the job that is meant ------------------------------------------------------------------ */
+
+/* Gives the index of the only entry whose id is the text or, with `begins`, begins with it. Returns
+ * how many there are. */
+static int count_ids(const char *text, bool begins, const struct ct_job_entry *entries, int count,
+                     int *index)
+{
+    int found = 0;
+    for (int i = 0; i < count; i++) {
+        if (begins ? strncmp(entries[i].name, text, strlen(text)) == 0
+                   : strcmp(entries[i].name, text) == 0) {
+            *index = i;
+            found++;
+        }
+    }
+    return found;
+}
+
+int ct_stat_jobs_find(const char *word, const struct ct_job_entry *entries, int count,
+                      struct ct_err *err)
+{
+    static const char mark[] = "...";
+    char text[CT_JOB_NAME_MAX];
+    int index = 0;
+    /* As ct_job_registry_add() has cleaned the id. */
+    (void)ct_text_fit(word, sizeof(text), text, sizeof(text));
+    size_t len = strlen(text);
+    int found = len > 0 ? count_ids(text, false, entries, count, &index) : 0;
+    if (found == 1) {
+        return index;
+    }
+    if (found > 1) {
+        return ct_err_set(err, CT_EINVAL,
+                          "%d jobs here have the id '%s': name the address of one of them, as "
+                          "listed by ctrun-stat alone",
+                          found, text);
+    }
+    bool marked = len >= strlen(mark) && strcmp(text + len - strlen(mark), mark) == 0;
+    if (marked) {
+        len -= strlen(mark);
+        text[len] = '\0';
+    }
+    /* A number is a port, and nobody calls a job node7:29500. */
+    bool other = text[strspn(text, "0123456789")] == '\0' || strpbrk(text, ":/") != NULL;
+    if (len == 0 || (other && !marked)) {
+        return CT_ENOENT;
+    }
+    found = count_ids(text, true, entries, count, &index);
+    if (found > 1) {
+        return ct_err_set(err, CT_EINVAL,
+                          "the ids of %d jobs here begin with '%s': write more of it; "
+                          "ctrun-stat alone lists them",
+                          found, text);
+    }
+    return found == 1 ? index : CT_ENOENT;
+}
+
+/* ---- hints ---------------------------------------------------------------------------------- */
 
 void ct_stat_jobs_hint(const struct ct_endpoint *where, const struct ct_job_entry *entries,
                        int count, char out[CT_STAT_HINT_MAX])

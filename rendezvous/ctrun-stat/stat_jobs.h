@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of the jobs of this user on this machine.
+ * The jobs of this user on this machine: their table, and the one that the command line means.
  */
 #ifndef CT_RENDEZVOUS_CTRUN_STAT_STAT_JOBS_H
 #define CT_RENDEZVOUS_CTRUN_STAT_STAT_JOBS_H
@@ -17,8 +17,19 @@ struct ct_stat_job {
     const struct cJSON *status;       /* borrowed; NULL = no answer */
 };
 
-/* Appends a heading and a line of at most 80 columns for each. CT_ENOMEM. */
-CT_MUST_CHECK int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, struct ct_buf *out);
+/* Wider terminals are not filled. */
+#define CT_STAT_JOBS_COLUMNS_MAX 400
+
+/* Appends a heading and a line for each, of at most `columns` of a terminal, 80 or more. What does
+ * not fit ends with "...". CT_ENOMEM. */
+CT_MUST_CHECK int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, size_t columns,
+                                     struct ct_buf *out);
+
+/* Returns the index of the entry whose id is `word`, else of the only one whose id begins with it.
+ * The "..." of an id that was cut may follow. A number, a text with a colon or a slash, which is an
+ * address, must be the whole id. CT_ENOENT: there is none. CT_EINVAL: it may be any of several. */
+CT_MUST_CHECK int ct_stat_jobs_find(const char *word, const struct ct_job_entry *entries, int count,
+                                    struct ct_err *err);
 
 /* Longer than every hint. */
 #define CT_STAT_HINT_MAX (CT_JOB_ADDRESS_MAX + 200)

@@ -18,12 +18,14 @@
 
 const char ct_stat_help[] =
     "usage: ctrun-stat [--json | --health | --stacks] [--watch] [--timeout SECONDS]\n"
-    "                  [HOST[:PORT] | PORT | http://HOST:PORT/]\n"
+    "                  [HOST[:PORT] | PORT | http://HOST:PORT/ | ID]\n"
     "\n"
-    "Shows the status of a job and its store. The address of a live page will do.\n"
-    "Without HOST it asks the store at MASTER_ADDR and MASTER_PORT. If these are not set,\n"
+    "Shows the status of a job and its store. The address of a live page will do, and so\n"
+    "will the id of one of this user's jobs on this machine, or the beginning of the id.\n"
+    "Without any it asks the store at MASTER_ADDR and MASTER_PORT. If these are not set,\n"
     "it looks for this user's jobs on this machine: it asks the store of the only one, or\n"
-    "prints a list of several. If there is none, it asks 127.0.0.1:29500.\n"
+    "prints a list of several, with their ids and programs. If there is none, it asks\n"
+    "127.0.0.1:29500.\n"
     "\n"
     "  --json             print the status as JSON, see ctstatus(5)\n"
     "  --health           print only healthy, or degraded and why, in one line\n"
@@ -65,8 +67,8 @@ static int cut_address(const char *argument, char out[CT_ADDR_JOIN_MAX], struct 
     return 0;
 }
 
-static int find_endpoint(const char *argument, const char *master_addr, const char *master_port,
-                         struct ct_endpoint *out, struct ct_err *err)
+int ct_stat_options_where(const char *argument, const char *master_addr, const char *master_port,
+                          struct ct_endpoint *out, bool *is_default, struct ct_err *err)
 {
     char address[CT_ADDR_JOIN_MAX];
     const char *text = argument != NULL ? address : NULL;
@@ -98,6 +100,7 @@ static int find_endpoint(const char *argument, const char *master_addr, const ch
     }
     where.port = (uint16_t)port;
     *out = where;
+    *is_default = argument == NULL && !is_set(master_addr) && !is_set(master_port);
     return 0;
 }
 
@@ -169,8 +172,7 @@ static int take_argument(const char *word, const char **argument, struct ct_err 
     return 0;
 }
 
-int ct_stat_options_parse(int argc, char **argv, const char *master_addr, const char *master_port,
-                          struct ct_stat_options *out, struct ct_err *err)
+int ct_stat_options_parse(int argc, char **argv, struct ct_stat_options *out, struct ct_err *err)
 {
     struct ct_stat_options o = {.action = CT_STAT_TABLE, .timeout_s = DEFAULT_TIMEOUT_S};
     struct ct_option_parser at = {.option_at = option_at, .argv = argv, .next = 1};
@@ -198,11 +200,7 @@ int ct_stat_options_parse(int argc, char **argv, const char *master_addr, const 
             return rc;
         }
     }
-    int rc = find_endpoint(argument, master_addr, master_port, &o.where, err);
-    if (rc != 0) {
-        return rc;
-    }
-    o.where_is_default = argument == NULL && !is_set(master_addr) && !is_set(master_port);
+    o.argument = argument;
     *out = o;
     return 0;
 }

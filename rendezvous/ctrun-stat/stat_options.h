@@ -23,16 +23,21 @@ struct ct_stat_options {
     enum ct_stat_action action;
     bool watch;
     int timeout_s;
-    const char *token_file; /* NULL = none is named */
-    struct ct_endpoint where;
-    bool where_is_default; /* neither an argument nor a variable named it */
+    const char *token_file;   /* NULL = none is named */
+    const char *argument;     /* an address or the id of a job; NULL = none is named */
+    struct ct_endpoint where; /* the store that these mean, for the caller to set */
 };
 
-/* `master_addr` and `master_port` are the variables of these names, NULL or "" = not set.
- * CT_EINVAL names what is wrong. */
-CT_MUST_CHECK int ct_stat_options_parse(int argc, char **argv, const char *master_addr,
-                                        const char *master_port, struct ct_stat_options *out,
+/* CT_EINVAL names what is wrong. */
+CT_MUST_CHECK int ct_stat_options_parse(int argc, char **argv, struct ct_stat_options *out,
                                         struct ct_err *err);
+
+/* The store that an address means; `argument` may be NULL. `master_addr` and `master_port` are the
+ * variables of these names, NULL or "" = not set. *is_default: neither the argument nor a variable
+ * has named it. CT_EINVAL or CT_ELIMIT names what is wrong. */
+CT_MUST_CHECK int ct_stat_options_where(const char *argument, const char *master_addr,
+                                        const char *master_port, struct ct_endpoint *out,
+                                        bool *is_default, struct ct_err *err);
 
 extern const char ct_stat_help[];
 

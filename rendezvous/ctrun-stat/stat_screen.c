@@ -66,6 +66,16 @@ static const char *duration(double seconds, char out[VALUE_MAX])
     return out;
 }
 
+/* The id of a job, of which a longer one than a UUID is cut. */
+#define ID_COLUMNS 36
+#define ID_MAX (4 * ID_COLUMNS + 1)
+
+static const char *run_id(const cJSON *job, char out[ID_MAX])
+{
+    (void)ct_text_cut(ct_json_text(job, "run_id", "?"), ID_COLUMNS, out, ID_MAX);
+    return out;
+}
+
 static const char *plural(double n)
 {
     return n == 1 ? "" : "s";
@@ -307,14 +317,14 @@ static void put_job(struct screen *screen, const cJSON *job)
 {
     double world_size = ct_json_number(job, "world_size", 0);
     double max_restarts = ct_json_number(job, "max_restarts", 0);
-    char restarts[2 * VALUE_MAX] = "";
+    char restarts[2 * VALUE_MAX] = "", id[ID_MAX];
     if (max_restarts > 0) {
         (void)snprintf(restarts, sizeof(restarts), ", restarts %.0f of %.0f",
                        ct_json_number(job, "restarts", 0), max_restarts);
     }
-    put(screen, "job %.36s: %.8s, %.0f worker%s, generation %.0f%s",
-        ct_json_text(job, "run_id", "?"), ct_json_text(job, "state", "?"), world_size,
-        plural(world_size), ct_json_number(job, "generation", 0), restarts);
+    put(screen, "job %s: %.8s, %.0f worker%s, generation %.0f%s", run_id(job, id),
+        ct_json_text(job, "state", "?"), world_size, plural(world_size),
+        ct_json_number(job, "generation", 0), restarts);
 }
 
 static void put_failure(struct screen *screen, const cJSON *item)
@@ -439,8 +449,8 @@ static double last_step(const cJSON *job)
 static int put_verdict(struct screen *screen, const cJSON *status, const cJSON *verdict)
 {
     double step = last_step(ct_status_next_job(status, NULL));
-    put(screen, "job %.36s %.512s", ct_json_text(verdict, "run_id", "?"),
-        ct_json_text(verdict, "text", "has ended"));
+    char id[ID_MAX];
+    put(screen, "job %s %.512s", run_id(verdict, id), ct_json_text(verdict, "text", "has ended"));
     if (step >= 0) {
         put(screen, "last seen at step %.0f", step);
     }
@@ -463,8 +473,9 @@ int ct_stat_screen_end(const struct cJSON *status, const struct cJSON *verdict, 
         const cJSON *failures = cJSON_GetObjectItemCaseSensitive(job, "failures");
         const char *state = ct_json_text(job, "state", "?");
         double step = last_step(job);
-        put(&screen, "job %.36s has ended; last seen %.8s%s%.0f", ct_json_text(job, "run_id", "?"),
-            state, step >= 0 ? " at step " : ", generation ",
+        char id[ID_MAX];
+        put(&screen, "job %s has ended; last seen %.8s%s%.0f", run_id(job, id), state,
+            step >= 0 ? " at step " : ", generation ",
             step >= 0 ? step : ct_json_number(job, "generation", 0));
         if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(job, "nodes")) > 1) {
             put(&screen, "unless it goes on without the machine of its store: then its other "

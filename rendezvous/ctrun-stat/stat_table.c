@@ -24,7 +24,8 @@ struct text {
 
 static void put(struct text *text, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Adds one line, cut to the width, without blanks at its end and without control characters. */
+/* Adds one line, cut to the width with a mark, without blanks at its end and without control
+ * characters. */
 static void put(struct text *text, const char *fmt, ...)
 {
     char whole[LINE_MAX_BYTES], line[LINE_MAX_BYTES];
@@ -32,7 +33,7 @@ static void put(struct text *text, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(whole, sizeof(whole), fmt, args);
     va_end(args);
-    (void)ct_text_fit(whole, CT_STAT_COLUMNS, line, sizeof(line));
+    (void)ct_text_cut(whole, CT_STAT_COLUMNS, line, sizeof(line));
     size_t len = strlen(line);
     while (len > 0 && line[len - 1] == ' ') {
         len--;
@@ -53,10 +54,10 @@ static const char *plural(double n)
 /* Room for a number, which is cut if it is longer. */
 #define VALUE_MAX 32
 
-/* The beginning of a text that has so many columns. */
+/* The text, or its beginning and a mark if it has more columns. */
 static const char *cut(const char *text, int columns, char out[LINE_MAX_BYTES])
 {
-    (void)ct_text_fit(text, (size_t)columns, out, LINE_MAX_BYTES);
+    (void)ct_text_cut(text, (size_t)columns, out, LINE_MAX_BYTES);
     return out;
 }
 

@@ -230,11 +230,14 @@ class Machine(Ctstat):
         both = self.ctrun_stat(env=self.env)
         self.assertEqual(both.code, 0, both)
         self.assert_fits(both.out)
-        self.assertRegex(both.out, rf"(?m)^127.0.0.1:{port} +running +1 first$")
-        self.assertRegex(both.out, rf"(?m)^127.0.0.1:{other} +running +1 second$")
+        for job, name, at in ((first, "first", port), (second, "second", other)):
+            row = rf"(?m)^{name} +running +1 +\d+s +{job.pid} 127.0.0.1:{at} +sh -c .*\.\.\.$"
+            self.assertRegex(both.out, row)
         which = self.ctrun_stat("--json", env=self.env)
         self.assertEqual(which.code, 3, which)
         self.assertIn("2 jobs run here", which.err)
+        for word, at in (("first", port), ("sec", other), ("sec...", other)):
+            self.assertIn(f"127.0.0.1:{at}: healthy", self.ctrun_stat(word, env=self.env).out)
 
         first.kill()  # it cannot remove its entry
         self.assertEqual(len(list(self.folder.iterdir())), 2)
@@ -245,6 +248,19 @@ class Machine(Ctstat):
         (self.tmp / "second").touch()
         self.assertEqual(second.wait().code, 0)
         self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_word_that_is_no_job_or_several_is_told(self):
+        for name in ("pre-1", "pre-2"):
+            self.start_job(name)
+        several = self.ctrun_stat("pre", env=self.env)
+        self.assertEqual(several.code, 3, several)
+        self.assertIn("the ids of 2 jobs here begin with 'pre'", several.err)
+        self.assert_one_line(several.err)
+        # ".invalid" has no address anywhere.
+        none = self.ctrun_stat("no-job.invalid", env=self.env)
+        self.assertEqual(none.code, 2, none)
+        self.assertIn("no job of yours here has an id that begins so", none.err)
+        self.assert_one_line(none.err)
 
     def test_a_folder_of_another_is_not_used(self):
         self.folder.mkdir(mode=0o700)

@@ -81,16 +81,62 @@ static void a_job_is_listed_until_it_is_removed(void **state)
     struct ct_err err;
     struct stat st;
     assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 0);
-    assert_int_equal(ct_job_registry_add(p->folder, "127.0.0.1:29500", "my\njob", &err), 0);
+    assert_int_equal(ct_job_registry_add(p->folder, "127.0.0.1:29500", "my\njob",
+                                         "train.py --name a\x1b[2J", &err),
+                     0);
     assert_int_equal(stat(p->folder, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
     assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 1);
     assert_int_equal(p->jobs[0].pid, getpid());
     assert_string_equal(p->jobs[0].address, "127.0.0.1:29500");
     assert_string_equal(p->jobs[0].name, "my?job");
+    assert_string_equal(p->jobs[0].program, "train.py --name a?[2J");
+    assert_in_range(p->jobs[0].age_s, 0, 3600);
     ct_job_registry_remove(p->folder);
     ct_job_registry_remove(p->folder);
     assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 0);
+}
+
+static void a_long_id_is_kept_and_a_long_program_is_cut_with_a_mark(void **state)
+{
+    struct place *p = *state;
+    struct ct_err err;
+    char name[CT_JOB_NAME_MAX], program[4 * CT_JOB_PROGRAM_MAX], address[CT_JOB_ADDRESS_MAX];
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    memset(program, 'p', sizeof(program) - 1);
+    program[sizeof(program) - 1] = '\0';
+    memset(address, 'a', sizeof(address) - 1);
+    address[sizeof(address) - 1] = '\0';
+    assert_int_equal(ct_job_registry_add(p->folder, address, name, program, &err), 0);
+    assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 1);
+    assert_string_equal(p->jobs[0].address, address);
+    assert_string_equal(p->jobs[0].name, name);
+    assert_int_equal(strlen(p->jobs[0].program), CT_JOB_PROGRAM_MAX - 1);
+    assert_string_equal(p->jobs[0].program + CT_JOB_PROGRAM_MAX - 5, "p...");
+}
+
+/* As an older ctrun writes it, with the time of this process. */
+static void an_entry_without_a_program_is_read(void **state)
+{
+    struct place *p = *state;
+    struct ct_err err;
+    char path[CT_JOB_FOLDER_MAX + 32], name[32], text[1024];
+    assert_int_equal(ct_job_registry_add(p->folder, "127.0.0.1:1", "id", "program", &err), 0);
+    (void)snprintf(name, sizeof(name), "%ld", (long)getpid());
+    (void)snprintf(path, sizeof(path), "%s/%s", p->folder, name);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t len = fread(text, 1, sizeof(text) - 1, file);
+    assert_int_equal(fclose(file), 0);
+    text[len] = '\0';
+    char *last = strstr(text, "program\n");
+    assert_non_null(last);
+    *last = '\0';
+    write_entry(p, name, text);
+    assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 1);
+    assert_string_equal(p->jobs[0].name, "id");
+    assert_string_equal(p->jobs[0].program, "");
 }
 
 static void the_entry_of_a_process_that_died_is_removed(void **state)
@@ -101,7 +147,7 @@ static void the_entry_of_a_process_that_died_is_removed(void **state)
     int status;
     pid_t pid = fork();
     if (pid == 0) {
-        _exit(ct_job_registry_add(p->folder, "127.0.0.1:1", "gone", NULL) != 0);
+        _exit(ct_job_registry_add(p->folder, "127.0.0.1:1", "gone", "p", NULL) != 0);
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
@@ -158,14 +204,14 @@ static void a_folder_that_others_may_use_is_refused(void **state)
     struct ct_err err;
     assert_int_equal(mkdir(p->folder, 0700), 0);
     assert_int_equal(chmod(p->folder, 0770), 0);
-    assert_int_equal(ct_job_registry_add(p->folder, "a:1", "x", &err), CT_EPERM);
+    assert_int_equal(ct_job_registry_add(p->folder, "a:1", "x", "p", &err), CT_EPERM);
     assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), CT_EPERM);
     assert_int_equal(rmdir(p->folder), 0);
 
     char *real = ct_tmpdir_path(p->dir, "real");
     assert_int_equal(mkdir(real, 0700), 0);
     assert_int_equal(symlink(real, p->folder), 0);
-    assert_int_equal(ct_job_registry_add(p->folder, "a:1", "x", &err), CT_EPERM);
+    assert_int_equal(ct_job_registry_add(p->folder, "a:1", "x", "p", &err), CT_EPERM);
     assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), CT_EPERM);
     free(real);
 }
@@ -175,6 +221,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_folder_is_the_users),
         cmocka_unit_test_setup_teardown(a_job_is_listed_until_it_is_removed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_long_id_is_kept_and_a_long_program_is_cut_with_a_mark,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(an_entry_without_a_program_is_read, setup, teardown),
         cmocka_unit_test_setup_teardown(the_entry_of_a_process_that_died_is_removed, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(an_id_that_was_given_again_is_not_the_job, setup, teardown),

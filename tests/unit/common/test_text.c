@@ -124,6 +124,32 @@ static void a_text_fits_into_columns(void **state)
     }
 }
 
+static void a_text_that_is_cut_ends_with_a_mark(void **state)
+{
+    static const struct {
+        const char *before;
+        size_t columns, size;
+        const char *after;
+        size_t taken;
+    } rows[] = {
+        {"", 3, 4, "", 0},
+        {"fits", 4, 5, "fits", 4},
+        {"too long", 7, 32, "too ...", 7},
+        {"too long", 32, 8, "too ...", 7},
+        {"abcd", 3, 32, "...", 3},
+        {"abcd", 32, 4, "...", 3},
+        {"\xe6\xbc\xa2\xe5\xad\x97!", 4, 32, "...", 3}, /* no half of a wide one */
+        {"a\x1b[31mb", 5, 32, "a?...", 5},
+    };
+    char out[32];
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        assert_int_equal(ct_text_cut(rows[i].before, rows[i].columns, out, rows[i].size),
+                         rows[i].taken);
+        assert_string_equal(out, rows[i].after);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +157,7 @@ int main(void)
         cmocka_unit_test(test_control_characters_become_question_marks),
         cmocka_unit_test(an_excerpt_is_short_and_harmless),
         cmocka_unit_test(a_text_fits_into_columns),
+        cmocka_unit_test(a_text_that_is_cut_ends_with_a_mark),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
 }

@@ -13,8 +13,14 @@
 
 /* ---- options -------------------------------------------------------------------------------- */
 
-static int parse(const char *const *words, const char *addr, const char *port,
-                 struct ct_stat_options *out, struct ct_err *err)
+struct parsed {
+    struct ct_stat_options options;
+    struct ct_endpoint where;
+    bool is_default;
+};
+
+static int parse(const char *const *words, const char *addr, const char *port, struct parsed *out,
+                 struct ct_err *err)
 {
     char *argv[8] = {(char *)"ctrun-stat"};
     int argc = 1;
@@ -22,7 +28,12 @@ static int parse(const char *const *words, const char *addr, const char *port,
         argv[argc] = (char *)words[argc - 1];
     }
     optind = 1;
-    return ct_stat_options_parse(argc, argv, addr, port, out, err);
+    int rc = ct_stat_options_parse(argc, argv, &out->options, err);
+    if (rc != 0 || out->options.action == CT_STAT_HELP || out->options.action == CT_STAT_VERSION) {
+        return rc;
+    }
+    return ct_stat_options_where(out->options.argument, addr, port, &out->where, &out->is_default,
+                                 err);
 }
 
 static void test_the_address_comes_from_argument_environment_or_default(void **state)
@@ -53,35 +64,36 @@ static void test_the_address_comes_from_argument_environment_or_default(void **s
         {"http://4001", "node7", NULL, "node7", 4001},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct ct_stat_options o;
+        struct parsed o;
         struct ct_err err = {0};
         const char *words[] = {cases[i].argument, NULL};
         assert_int_equal(parse(words, cases[i].addr, cases[i].port, &o, &err), 0);
         assert_string_equal(o.where.host, cases[i].host);
         assert_int_equal(o.where.port, cases[i].want);
-        assert_int_equal(o.action, CT_STAT_TABLE);
-        assert_false(o.watch);
+        assert_int_equal(o.is_default, i < 2);
+        assert_int_equal(o.options.action, CT_STAT_TABLE);
+        assert_false(o.options.watch);
     }
 }
 
 static void test_options_choose_what_is_shown(void **state)
 {
     (void)state;
-    struct ct_stat_options o;
+    struct parsed o;
     assert_int_equal(parse((const char *const[]){"--watch", "h:1", "--json", "--timeout=9", NULL},
                            NULL, NULL, &o, NULL),
                      0);
-    assert_int_equal(o.action, CT_STAT_JSON);
-    assert_true(o.watch);
-    assert_int_equal(o.timeout_s, 9);
+    assert_int_equal(o.options.action, CT_STAT_JSON);
+    assert_true(o.options.watch);
+    assert_int_equal(o.options.timeout_s, 9);
     assert_int_equal(
         parse((const char *const[]){"--health", "--", "h", NULL}, NULL, NULL, &o, NULL), 0);
-    assert_int_equal(o.action, CT_STAT_HEALTH);
+    assert_int_equal(o.options.action, CT_STAT_HEALTH);
     assert_string_equal(o.where.host, "h");
     assert_int_equal(parse((const char *const[]){"-h", "--nope", NULL}, NULL, NULL, &o, NULL), 0);
-    assert_int_equal(o.action, CT_STAT_HELP);
+    assert_int_equal(o.options.action, CT_STAT_HELP);
     assert_int_equal(parse((const char *const[]){"--version", NULL}, NULL, "x", &o, NULL), 0);
-    assert_int_equal(o.action, CT_STAT_VERSION);
+    assert_int_equal(o.options.action, CT_STAT_VERSION);
 }
 
 static void test_a_wrong_command_line_is_refused_with_its_reason(void **state)
@@ -111,11 +123,11 @@ static void test_a_wrong_command_line_is_refused_with_its_reason(void **state)
     char long_name[600];
     memset(long_name, 'a', sizeof(long_name) - 1);
     long_name[sizeof(long_name) - 1] = '\0';
-    struct ct_stat_options unused;
+    struct parsed unused;
     assert_int_equal(parse((const char *const[]){long_name, NULL}, NULL, NULL, &unused, NULL),
                      CT_ELIMIT);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct ct_stat_options o;
+        struct parsed o;
         struct ct_err err = {0};
         assert_true(parse(cases[i].words, cases[i].addr, cases[i].port, &o, &err) < 0);
         if (strstr(err.text, cases[i].text) == NULL || err.text[0] == '\0') {
@@ -171,7 +183,7 @@ static void test_each_of_several_jobs_has_its_nodes(void **state)
     (void)state;
     static const char want[] =
         "h:1: degraded, up 1 s, version 1\n"
-        "job 0123456789a: running, 65536 workers, generation 1000, restarts 1000 of 1000\n"
+        "job 01234567...: running, 65536 workers, generation 1000, restarts 1000 of 1000\n"
         "job b: waiting, 1 of 2 nodes are there\n"
         "store: 0 keys, 0 B, 0 connections, 0 waiters, 0 requests\n"
         "\n"

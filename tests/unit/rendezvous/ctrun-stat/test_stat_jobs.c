@@ -6,15 +6,17 @@
 
 #include "rendezvous/ctrun-stat/stat_jobs.h"
 #include "rendezvous/wire/json.h"
+#include "tests/lib/fault.h"
 
+#include <stdint.h>
 #include <stdio.h>
 
-static void jobs_are_listed_with_their_state(void **state)
+static void jobs_are_listed_with_their_program_and_state(void **state)
 {
     const struct ct_job_entry entries[] = {
-        {1, "127.0.0.1:29500", "fd59d116-4ce2-48b3-ac8b-83cd0021bc70"},
-        {2, "127.0.0.1:31000", "\xe6\xbc\xa2\x1b[2J"},
-        {3, "[::1]:4", "strange"},
+        {1, "127.0.0.1:29500", "fd59d116-4ce2-48b3-ac8b-83cd0021bc70", "train.py --lr 0.1", 59},
+        {222222, "127.0.0.1:31000", "\xe6\xbc\xa2\x1b[2J", "-m pkg.train \x1b[2J", 7199},
+        {3, "[::1]:4", "strange", "sh -c a very long command line that does not fit here", -1},
     };
     cJSON *good = cJSON_Parse("{\"job\":{\"state\":\"running\",\"world_size\":8}}");
     cJSON *strange = cJSON_Parse("{\"job\":{\"state\":5}}");
@@ -22,16 +24,121 @@ static void jobs_are_listed_with_their_state(void **state)
         {&entries[0], good}, {&entries[1], NULL}, {&entries[2], strange}};
     struct ct_buf out = CT_BUF_INIT;
     (void)state;
-    assert_int_equal(ct_stat_jobs_table(jobs, 3, &out), 0);
+    assert_int_equal(ct_stat_jobs_table(jobs, 3, 80, &out), 0);
     assert_string_equal(
         ct_buf_cstr(&out),
-        "ADDRESS               STATE      WORKERS NAME\n"
-        "127.0.0.1:29500       running          8 fd59d116-4ce2-48b3-ac8b-83cd0021bc70\n"
-        "127.0.0.1:31000       no answer        - \xe6\xbc\xa2?[2J\n"
-        "[::1]:4               ?                0 strange\n");
+        "ID          STATE     WORKERS  AGE    PID ADDRESS         PROGRAM\n"
+        "fd59d116... running         8  59s      1 127.0.0.1:29500 train.py --lr 0.1\n"
+        "\xe6\xbc\xa2?[2J      no answer       - 119m 222222 127.0.0.1:31000 -m pkg.train ?[2J\n"
+        "strange     ?               0    ?      3 [::1]:4         sh -c a very long c...\n");
+    ct_buf_reset(&out);
+    assert_int_equal(ct_stat_jobs_table(jobs, 3, SIZE_MAX, &out), 0);
+    assert_non_null(strstr(ct_buf_cstr(&out), "sh -c a very long command line that does not fit"));
     cJSON_Delete(good);
     cJSON_Delete(strange);
     ct_buf_fini(&out);
+}
+
+/* Gives the first word of the line `index` of the table, whose jobs are 0, 1, ... */
+static void shown_id(const char *const *names, int count, int index, char out[CT_JOB_NAME_MAX])
+{
+    struct ct_job_entry entries[4] = {{0}};
+    struct ct_stat_job jobs[4] = {{0}};
+    struct ct_buf text = CT_BUF_INIT;
+    for (int i = 0; i < count; i++) {
+        (void)snprintf(entries[i].name, sizeof(entries[i].name), "%s", names[i]);
+        jobs[i].entry = &entries[i];
+    }
+    assert_int_equal(ct_stat_jobs_table(jobs, count, 80, &text), 0);
+    const char *line = ct_buf_cstr(&text);
+    for (int i = 0; i <= index; i++) {
+        line = strchr(line, '\n') + 1;
+    }
+    (void)snprintf(out, CT_JOB_NAME_MAX, "%.*s", (int)strcspn(line, " "), line);
+    ct_buf_fini(&text);
+}
+
+static void an_id_is_cut_with_a_mark_behind_what_tells_it_from_others(void **state)
+{
+    static const char *const alone[] = {"experiment-with-lr-0.1"};
+    static const char *const alike[] = {"experiment-with-lr-0.1-and-more",
+                                        "experiment-with-lr-0.2-and-more", "b"};
+    static const char *const same[] = {"experiment-with-lr-0.1", "experiment-with-lr-0.1"};
+    static const char *const endless[] = {"0123456789012345678901234567890123456789a",
+                                          "0123456789012345678901234567890123456789b"};
+    char id[CT_JOB_NAME_MAX];
+    (void)state;
+    shown_id(alone, 1, 0, id);
+    assert_string_equal(id, "experime...");
+    shown_id(alike, 3, 0, id);
+    assert_string_equal(id, "experiment-with-lr-0.1...");
+    shown_id(alike, 3, 1, id);
+    assert_string_equal(id, "experiment-with-lr-0.2...");
+    shown_id(alike, 3, 2, id);
+    assert_string_equal(id, "b");
+    shown_id(same, 2, 1, id);
+    assert_string_equal(id, "experime...");
+    shown_id(endless, 2, 1, id);
+    assert_string_equal(id, "01234567890123456789012345678...");
+}
+
+static void a_job_is_found_by_its_id_or_the_beginning_of_it(void **state)
+{
+    static const struct ct_job_entry entries[] = {
+        {.name = "fd59d116-4ce2"}, {.name = "fd77"},   {.name = "run"},
+        {.name = "run-2"},         {.name = "twice"},  {.name = "twice"},
+        {.name = "100"},           {.name = "my?job"}, {.name = "lr:0.1"},
+    };
+    static const struct {
+        const char *word;
+        int want;
+        const char *text;
+    } cases[] = {
+        {"fd59d116-4ce2", 0, ""},
+        {"fd5", 0, ""},
+        {"fd59...", 0, ""}, /* as the table shows it */
+        {"fd", CT_EINVAL, "the ids of 2 jobs here begin with 'fd'"},
+        {"run", 2, ""}, /* the whole id wins */
+        {"run-", 3, ""},
+        {"twice", CT_EINVAL, "2 jobs here have the id 'twice'"},
+        {"100", 6, ""},
+        {"10", CT_ENOENT, ""}, /* a port */
+        {"10...", 6, ""},
+        {"my\njob", 7, ""},
+        {"lr:0.1", 8, ""},
+        {"lr:", CT_ENOENT, ""}, /* an address */
+        {"node7", CT_ENOENT, ""},
+        {"fd59d116-4ce2-48b3", CT_ENOENT, ""},
+        {"", CT_ENOENT, ""},
+        {"...", CT_ENOENT, ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_err err = {0};
+        int found =
+            ct_stat_jobs_find(cases[i].word, entries, sizeof(entries) / sizeof(entries[0]), &err);
+        if (found != cases[i].want || strstr(err.text, cases[i].text) == NULL) {
+            fail_msg("'%s': %d '%s'", cases[i].word, found, err.text);
+        }
+    }
+    assert_int_equal(ct_stat_jobs_find("x", entries, 0, NULL), CT_ENOENT);
+}
+
+static int sweep_body(void *data)
+{
+    static const struct ct_job_entry entry = {1, "127.0.0.1:29500", "id", "program", 1};
+    const struct ct_stat_job job = {&entry, NULL};
+    struct ct_buf out = CT_BUF_INIT;
+    (void)data;
+    int rc = ct_stat_jobs_table(&job, 1, 80, &out);
+    ct_buf_fini(&out);
+    return rc;
+}
+
+static void a_table_without_memory_is_an_error(void **state)
+{
+    (void)state;
+    assert_true(ct_fault_sweep(sweep_body, NULL, 0) >= 1);
 }
 
 static void check_hint(const char *host, const struct ct_job_entry *entries, int count,
@@ -49,8 +156,9 @@ static void check_hint(const char *host, const struct ct_job_entry *entries, int
 
 static void a_refused_connection_gets_the_advice_that_can_help(void **state)
 {
-    const struct ct_job_entry entries[] = {{1, "10.0.0.3:41611", "j"}, {2, "127.0.0.1:1", "k"}};
-    const struct ct_job_entry same = {3, "10.0.0.1:29500", "j"};
+    const struct ct_job_entry entries[] = {{1, "10.0.0.3:41611", "j", "", 0},
+                                           {2, "127.0.0.1:1", "k", "", 0}};
+    const struct ct_job_entry same = {3, "10.0.0.1:29500", "j", "", 0};
     (void)state;
     check_hint("127.0.0.1", NULL, 0, "; ctrun chooses a free port, unless --master-port names one");
     check_hint("localhost", NULL, CT_EPERM, "unless --master-port");
@@ -65,7 +173,10 @@ static void a_refused_connection_gets_the_advice_that_can_help(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_are_listed_with_their_state),
+        cmocka_unit_test(jobs_are_listed_with_their_program_and_state),
+        cmocka_unit_test(an_id_is_cut_with_a_mark_behind_what_tells_it_from_others),
+        cmocka_unit_test(a_job_is_found_by_its_id_or_the_beginning_of_it),
+        cmocka_unit_test(a_table_without_memory_is_an_error),
         cmocka_unit_test(a_refused_connection_gets_the_advice_that_can_help),
     };
     return cmocka_run_group_tests_name("stat_jobs", tests, NULL, NULL);

@@ -246,6 +246,8 @@ static void the_last_words_say_how_the_job_ended(void **state)
     cJSON *verdict = cJSON_Parse("{\"ended\":true,\"run_id\":\"j1\",\"text\":\"failed: rank 5 on "
                                  "gpu-0: \\u001b[2Jprocess 7 exited with code 3\"}");
     cJSON *strange = cJSON_Parse("{\"ended\":true,\"run_id\":7,\"text\":[]}");
+    cJSON *wordy = cJSON_Parse("{\"run_id\":\"0123456789012345678901234567890123456789\","
+                               "\"text\":\"succeeded\"}");
     (void)state;
     assert_int_equal(ct_stat_screen_end(status, verdict, WHERE, &out), 0);
     assert_string_equal(ct_buf_cstr(&out),
@@ -254,10 +256,14 @@ static void the_last_words_say_how_the_job_ended(void **state)
     ct_buf_reset(&out);
     assert_int_equal(ct_stat_screen_end(empty, strange, WHERE, &out), 0);
     assert_string_equal(ct_buf_cstr(&out), "job ? has ended\n");
+    ct_buf_reset(&out);
+    assert_int_equal(ct_stat_screen_end(empty, wordy, WHERE, &out), 0);
+    assert_string_equal(ct_buf_cstr(&out), "job 012345678901234567890123456789012... succeeded\n");
     cJSON_Delete(status);
     cJSON_Delete(empty);
     cJSON_Delete(verdict);
     cJSON_Delete(strange);
+    cJSON_Delete(wordy);
     ct_buf_fini(&out);
 }
 

@@ -1,34 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The names of the topics, and the layout of --help.
+ * The names and texts of the topics, the search for a word, and the layout of --help.
  */
 #include "launcher/cli/help.h"
 
 #include "common/suggest.h"
 #include "launcher/cli/option_table.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 /* The column of the brief descriptions: behind the longest usual option. */
 #define BRIEF_COLUMN 38
-
-static const struct {
-    const char *name, *title;
-} topics[] = {
-    [CT_HELP_JOB] = {"job", "the workers, the program, reports"},
-    [CT_HELP_RESTART] = {"restart", "restarts, stopping, signals"},
-    [CT_HELP_HANG] = {"hang", "workers that hang or are slow"},
-    [CT_HELP_OUTPUT] = {"output", "what workers write: files, prefixes, filters"},
-    [CT_HELP_NODES] = {"nodes", "several machines, and where their store is"},
-    [CT_HELP_HOSTS] = {"hosts", "one command that starts all machines"},
-    [CT_HELP_BINDING] = {"binding", "which CPUs a worker gets"},
-    [CT_HELP_GPU] = {"gpu", "which GPU a worker gets"},
-    [CT_HELP_TORCHRUN] = {"torchrun", "options of torchrun that have no effect"},
-    [CT_HELP_ARGUMENTS] = {"arguments", "${rank} and others in the program's arguments"},
-};
-
-#define TOPICS (sizeof(topics) / sizeof(topics[0]))
 
 static const char arguments[] =
     "  ${rank}, ${world_size}              in the job\n"
@@ -41,20 +25,85 @@ static const char arguments[] =
     "  $$                                  one dollar sign\n\n"
     "Other names stay as they are. In a shell, put such an argument in single quotes.\n";
 
+/* The numbers are those of common/exit_code.h. */
+static const char codes[] =
+    "  0          all workers exited with 0\n"
+    "  1          the job could not be set up: a port in use, a folder that cannot be\n"
+    "             written, no GPU, too little memory\n"
+    "  2          the command line or a PET_ variable is wrong or not supported\n"
+    "  118        a machine failed its check (--health-check, --preflight)\n"
+    "  119        another start of the job would fail, too: do not queue it again\n"
+    "             (--no-restart-on, --max-no-progress)\n"
+    "  120        not enough machines came in time\n"
+    "  121        a machine or the job's store was lost and not replaced\n"
+    "  122        a worker hung (--hang-timeout)\n"
+    "  123        a signal other than SIGINT asked the job to end, and all workers\n"
+    "             ended with 0\n"
+    "  126        the program cannot be executed\n"
+    "  127        the program or the Python interpreter was not found\n"
+    "  128 + N    signal N killed the worker that failed first, or ended the job\n"
+    "  any other  the exit code of the worker that failed first\n\n"
+    "A worker may exit with one of these codes, too; the report tells which it was.\n";
+
+static const char programs[] =
+    "  ctrun-stat  shows the status of a running job; without an address, that of\n"
+    "              yours on this machine, or a list of them: ctrun-stat --help\n"
+    "  ctrdzvd     a store that outlives its jobs: ctrdzvd --help\n"
+    "  train       the trainer in C, where it is installed: ctrun train --help\n\n"
+    "Each has a manual page, such as ctrun-stat(1).\n";
+
+/* `title` is one line of the usual help; `text` is NULL for a topic of options. */
+static const struct {
+    const char *name, *title, *text;
+} topics[] = {
+    [CT_HELP_JOB] = {"job", "the workers, the program, reports", NULL},
+    [CT_HELP_RESTART] = {"restart", "restarts, stopping, signals", NULL},
+    [CT_HELP_HANG] = {"hang", "workers that hang or are slow", NULL},
+    [CT_HELP_OUTPUT] = {"output", "what workers write: files, prefixes, filters", NULL},
+    [CT_HELP_NODES] = {"nodes", "several machines, and where their store is", NULL},
+    [CT_HELP_HOSTS] = {"hosts", "one command that starts all machines", NULL},
+    [CT_HELP_BINDING] = {"binding", "which CPUs a worker gets", NULL},
+    [CT_HELP_GPU] = {"gpu", "which GPU a worker gets", NULL},
+    [CT_HELP_TORCHRUN] = {"torchrun", "options of torchrun that have no effect", NULL},
+    [CT_HELP_ARGUMENTS] = {"arguments", "${rank} and others in the program's arguments", arguments},
+    [CT_HELP_CODES] = {"codes", "what the exit codes of ctrun mean", codes},
+    [CT_HELP_PROGRAMS] = {"programs", "ctrun-stat and the other programs", programs},
+};
+
+#define TOPICS (sizeof(topics) / sizeof(topics[0]))
+
+/* Other names of a topic. */
+static const struct {
+    const char *word;
+    enum ct_help_topic topic;
+} aliases[] = {
+    {"exit", CT_HELP_CODES},          {"code", CT_HELP_CODES},
+    {"exit-code", CT_HELP_CODES},     {"exit-codes", CT_HELP_CODES},
+    {"exit code", CT_HELP_CODES},     {"exit codes", CT_HELP_CODES},
+    {"exit-status", CT_HELP_CODES},   {"exit status", CT_HELP_CODES},
+    {"ctrun-stat", CT_HELP_PROGRAMS}, {"ctrdzvd", CT_HELP_PROGRAMS},
+    {"train", CT_HELP_PROGRAMS},
+};
+
 /* "${rank}" and "$local_rank" are values in arguments. */
 static size_t find_topic(const char *word)
 {
-    size_t i = 0;
     if (word[0] == '$') {
         return CT_HELP_ARGUMENTS;
     }
+    for (size_t i = 0; i < sizeof(aliases) / sizeof(aliases[0]); i++) {
+        if (strcmp(aliases[i].word, word) == 0) {
+            return aliases[i].topic;
+        }
+    }
+    size_t i = 0;
     while (i < TOPICS && strcmp(topics[i].name, word) != 0) {
         i++;
     }
     return i;
 }
 
-/* Words that people look for, and what has them. */
+/* Words that people look for, and the topic or option that is about them, in its text or not. */
 static const struct {
     const char *word, *name;
 } also[] = {
@@ -66,6 +115,7 @@ static const struct {
     {"cpu", "binding"},        {"cpus", "binding"},    {"cuda", "gpu"},
     {"port", "arguments"},     {"ports", "arguments"}, {"rank", "arguments"},
     {"store", "nodes"},        {"workers", "job"},     {"program", "job"},
+    {"status", "codes"},
 };
 
 /* Finds an option by its long name, with or without the dashes, or as a letter with its dash; NULL
@@ -94,40 +144,84 @@ static const struct ct_option_spec *find_option(const char *word)
     return NULL;
 }
 
-bool ct_help_knows(const char *word)
+/* ---- words --------------------------------------------------------------------------------- */
+
+static bool same_letter(char a, char b)
 {
-    return strcmp(word, "all") == 0 || find_topic(word) < TOPICS || find_option(word) != NULL;
+    a = a == '_' ? '-' : a == '\n' ? ' ' : a;
+    b = b == '_' ? '-' : b;
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
 }
 
-/* Returns the first topic, else the first option, that begins with the word. */
-static const char *begins_with(const char *word)
+/* Does a word of the text begin with `word`? So "port" is not found in "report". */
+static bool has_word(const char *text, const char *word)
 {
-    size_t len = strlen(word);
-    for (size_t i = 0; len > 0 && i < TOPICS; i++) {
-        if (strncmp(topics[i].name, word, len) == 0) {
-            return topics[i].name;
+    for (const char *p = text; text != NULL && *p != '\0'; p++) {
+        size_t same = 0;
+        if (p > text && isalnum((unsigned char)p[-1])) {
+            continue;
+        }
+        while (word[same] != '\0' && p[same] != '\0' && same_letter(p[same], word[same])) {
+            same++;
+        }
+        if (word[same] == '\0') {
+            return true;
         }
     }
-    for (size_t i = 0; len > 0 && i < ct_option_count; i++) {
-        const struct ct_option_spec *spec = &ct_option_table[i];
-        if (ct_option_is_shown(spec) && strncmp(spec->name, word, len) == 0) {
-            return spec->name;
-        }
-    }
-    return NULL;
+    return false;
 }
 
-const char *ct_help_nearest(const char *word)
+/* One letter begins too many words, and a dash an option. */
+static bool is_word(const char *word)
+{
+    return word[0] != '-' && word[0] != '\0' && word[1] != '\0';
+}
+
+static bool option_has(const struct ct_option_spec *spec, const char *word)
+{
+    return ct_option_is_shown(spec) &&
+           (has_word(spec->name, word) || has_word(spec->metavar, word) ||
+            has_word(spec->help, word));
+}
+
+/* Returns what also[] says, or NULL. */
+static const char *also_about(const char *word)
 {
     for (size_t i = 0; i < sizeof(also) / sizeof(also[0]); i++) {
         if (strcmp(also[i].word, word) == 0) {
             return also[i].name;
         }
     }
-    const char *begun = begins_with(word);
-    if (begun != NULL) {
-        return begun;
+    return NULL;
+}
+
+static bool topic_has(size_t topic, const char *word)
+{
+    const char *name = also_about(word);
+    return (name != NULL && find_topic(name) == topic) || has_word(topics[topic].name, word) ||
+           has_word(topics[topic].title, word) || has_word(topics[topic].text, word);
+}
+
+static bool is_found(const char *word)
+{
+    bool found = is_word(word) && also_about(word) != NULL;
+    for (size_t i = 0; i < TOPICS && !found; i++) {
+        found = is_word(word) && topic_has(i, word);
     }
+    for (size_t i = 0; i < ct_option_count && !found; i++) {
+        found = is_word(word) && option_has(&ct_option_table[i], word);
+    }
+    return found;
+}
+
+bool ct_help_knows(const char *word)
+{
+    return strcmp(word, "all") == 0 || find_topic(word) < TOPICS || find_option(word) != NULL ||
+           is_found(word);
+}
+
+const char *ct_help_nearest(const char *word)
+{
     struct ct_suggestion near = ct_suggestion_for(word, strlen(word));
     for (size_t i = 0; i < TOPICS; i++) {
         ct_suggestion_offer(&near, topics[i].name);
@@ -139,6 +233,8 @@ const char *ct_help_nearest(const char *word)
     }
     return near.name;
 }
+
+/* ---- layout -------------------------------------------------------------------------------- */
 
 void ct_help_topics(struct ct_buf *out)
 {
@@ -171,8 +267,8 @@ static void print_option(const struct ct_option_spec *spec, struct ct_buf *out)
 static void print_topic(size_t topic, struct ct_buf *out)
 {
     ct_buf_addf(out, "%s: %s\n\n", topics[topic].name, topics[topic].title);
-    if (topic == CT_HELP_ARGUMENTS) {
-        ct_buf_addf(out, "%s", arguments);
+    if (topics[topic].text != NULL) {
+        ct_buf_addf(out, "%s", topics[topic].text);
     }
     for (size_t i = 0; i < ct_option_count; i++) {
         const struct ct_option_spec *spec = &ct_option_table[i];
@@ -211,12 +307,41 @@ static void print_usual(struct ct_buf *out)
             print_brief(&ct_option_table[i], out);
         }
     }
-    ct_buf_addf(out, "\nMore: ctrun --help TOPIC, where TOPIC is the name of an option, all, or\n");
+    ct_buf_addf(out, "\nMore: ctrun --help WORD, where WORD is any word, all, or a topic:\n");
     for (size_t i = 0; i < TOPICS; i++) {
         ct_buf_addf(out, "  %-10s%s\n", topics[i].name, topics[i].title);
     }
     ct_buf_addf(out, "\nEvery option may be spelled with underscores, be abbreviated, or come from "
                      "the\nenvironment as PET_NAME (PET_NPROC_PER_NODE=2). See ctrun(1).\n");
+}
+
+/* Prints the options that have the word, and where else it stands. Without such an option, prints
+ * the topics instead of their names. */
+static void print_found(const char *word, struct ct_buf *out)
+{
+    const char *about = also_about(word);
+    const struct ct_option_spec *other = about != NULL ? find_option(about) : NULL;
+    size_t count = 0, more = 0;
+    for (size_t i = 0; i < ct_option_count; i++) {
+        const struct ct_option_spec *spec = &ct_option_table[i];
+        if (spec == other || option_has(spec, word)) {
+            print_option(spec, out);
+            count++;
+        }
+    }
+    for (size_t i = 0; i < TOPICS; i++) {
+        if (!topic_has(i, word)) {
+            continue;
+        }
+        if (count == 0) {
+            ct_buf_addf(out, "%s", more > 0 ? "\n" : "");
+            print_topic(i, out);
+        } else {
+            ct_buf_addf(out, "%s ctrun --help %s", more > 0 ? "," : "\nSee also:", topics[i].name);
+        }
+        more++;
+    }
+    ct_buf_addf(out, "%s", count > 0 && more > 0 ? "\n" : "");
 }
 
 int ct_help_print(const char *word, struct ct_buf *out)
@@ -228,8 +353,10 @@ int ct_help_print(const char *word, struct ct_buf *out)
         print_all(out);
     } else if (topic < TOPICS) {
         print_topic(topic, out);
-    } else {
+    } else if (find_option(word) != NULL) {
         print_option(find_option(word), out);
+    } else {
+        print_found(word, out);
     }
     return ct_buf_status(out);
 }

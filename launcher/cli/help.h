@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The text of --help: the usual options on one screen, and one screen for each topic. Made
- * from the option table. Pure.
+ * The text of --help: the usual options on one screen, one screen for each topic, and a search.
+ * Made from the option table. Pure.
  */
 #ifndef CT_LAUNCHER_CLI_HELP_H
 #define CT_LAUNCHER_CLI_HELP_H
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 /* Is `word` a topic, "all", or an option: its long name (dashes or underscores), "--name" or "-x"?
- */
+ * Or does a word of a topic or of an option's help begin with it? */
 bool ct_help_knows(const char *word);
 
 /* The topic or option that may be meant by a word of which there is no help; NULL = none. */

@@ -62,9 +62,9 @@ const struct ct_option_spec ct_option_table[] = {
      "print a completion script for this shell and exit", .topic = CT_HELP_JOB},
     {CT_OPT_VERSION, 'V', true, "version", NULL, "print the version and exit", .topic = CT_HELP_JOB,
      FLAG(version)},
-    {CT_OPT_HELP, 'h', true, "help", "[TOPIC]",
-     "print the usual options, those of a topic, all options (all), or one\n"
-     "option by its name, and exit",
+    {CT_OPT_HELP, 'h', true, "help", "[WORD]",
+     "print the usual options, those of a topic, all options (all), or those\n"
+     "whose name or text has the word, and exit",
      .topic = CT_HELP_JOB, .brief = "this help, or more about a topic"},
     {CT_OPT_MAX_RESTARTS, 0, false, "max-restarts", "N",
      "how often to restart all workers after one of them failed. Default 0",

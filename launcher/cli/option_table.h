@@ -94,7 +94,9 @@ enum ct_help_topic {
     CT_HELP_BINDING,
     CT_HELP_GPU,
     CT_HELP_TORCHRUN,
-    CT_HELP_ARGUMENTS, /* a text, no options */
+    CT_HELP_ARGUMENTS, /* this and those below are texts, without options */
+    CT_HELP_CODES,
+    CT_HELP_PROGRAMS,
 };
 
 /* How the value of an option is stored. */

@@ -6,6 +6,7 @@
  */
 #include "launcher/cli/options.h"
 
+#include "common/buf.h"
 #include "common/num.h"
 #include "common/option_parser.h"
 #include "launcher/cli/help.h"
@@ -195,14 +196,18 @@ static int take_help(const char *topic, struct ct_options *options, struct ct_er
     const char *nearest = topic != NULL && !ct_help_knows(topic) ? ct_help_nearest(topic) : NULL;
     if (nearest != NULL) {
         return ct_err_set(err, CT_EINVAL,
-                          "--help: '%.64s' is neither a topic nor an option; did you mean ctrun "
-                          "--help %s?",
+                          "--help: no text has the word '%.64s'; did you mean ctrun --help %s?",
                           topic, nearest);
     }
     if (topic != NULL && !ct_help_knows(topic)) {
-        return ct_err_set(
-            err, CT_EINVAL,
-            "--help: '%.64s' is neither a topic nor an option; ctrun --help lists them", topic);
+        struct ct_buf names = CT_BUF_INIT;
+        ct_help_topics(&names);
+        const char *text = ct_buf_cstr(&names);
+        int rc = ct_err_set(err, CT_EINVAL,
+                            "--help: no text has the word '%.64s'; the topics are%s and all", topic,
+                            text != NULL ? text : "");
+        ct_buf_fini(&names);
+        return rc;
     }
     options->help = true;
     options->help_topic = topic;

@@ -241,7 +241,11 @@ class CommandLine(testlib.Case):
         self.assertEqual((result.code, result.err), (0, ""))
         self.assertIn("--nproc-per-node", result.out)
         self.assertIn("--token-file FILE", self.ctrun("--help", "nodes").out)
-        self.assertEqual(self.ctrun("--help", "noodles").code, 2)
+        self.assertIn("  --hang-timeout SECONDS", self.ctrun("--help", "timeout").out)
+        self.assertIn("  122        a worker hung", self.ctrun("--help", "exit").out)
+        noodles = self.ctrun("--help", "noodles")
+        self.assertEqual(noodles.code, 2)
+        self.assert_one_line(noodles.err)
         self.assertRegex(self.ctrun("--version").out, r"\Actrun \d+\.\d+\.\d+\n\Z")
 
     def test_usage_errors_are_one_line_and_2(self):

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/ct_test.h"
 
+#include "common/exit_code.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/option_table.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char *const topics[] = {NULL,     "job",      "restart",   "hang",
-                                     "output", "nodes",    "hosts",     "binding",
-                                     "gpu",    "torchrun", "arguments", "all"};
+static const char *const topics[] = {NULL,        "job",   "restart",  "hang", "output",
+                                     "nodes",     "hosts", "binding",  "gpu",  "torchrun",
+                                     "arguments", "codes", "programs", "all"};
 #define TOPICS (sizeof(topics) / sizeof(topics[0]))
 
 static int body(void *data)
@@ -101,7 +102,7 @@ static void one_option_by_its_name(void **state)
     struct ct_buf text = CT_BUF_INIT;
     (void)state;
     assert_true(ct_help_knows("log-dir") && ct_help_knows("log_dir") && ct_help_knows("gpu"));
-    assert_false(ct_help_knows("log-di") || ct_help_knows("log-dirs") || ct_help_knows(""));
+    assert_false(ct_help_knows("log-dirs") || ct_help_knows("") || ct_help_knows("x"));
     assert_false(ct_help_knows("run-path")); /* refused */
     assert_true(ct_help_knows("${rank}") && ct_help_knows("$local_rank"));
     assert_int_equal(ct_help_print("${rank}", &text), 0);
@@ -130,11 +131,10 @@ static void an_option_may_be_typed_as_on_the_command_line(void **state)
 static void a_word_without_help_leads_to_the_nearest(void **state)
 {
     static const char *const rows[][2] = {
-        {"restarts", "restart"},   {"health", "health-check"},
-        {"failover", "rdzv-conf"}, {"arm", "warm"},
-        {"ouput", "output"},       {"max-restart", "max-restarts"},
-        {"token", "token-file"},   {"gpus", "gpu"},
-        {"logs", "output"},        {"max_restart", "max-restarts"},
+        {"arm", "warm"},
+        {"ouput", "output"},
+        {"max-restrats", "max-restarts"},
+        {"gpux", "gpu"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -142,24 +142,93 @@ static void a_word_without_help_leads_to_the_nearest(void **state)
         if (nearest == NULL || strcmp(nearest, rows[i][1]) != 0) {
             fail_msg("%s: %s", rows[i][0], nearest != NULL ? nearest : "none");
         }
+        assert_false(ct_help_knows(rows[i][0]));
         assert_true(ct_help_knows(nearest));
     }
     assert_null(ct_help_nearest("yoghurt"));
     assert_null(ct_help_nearest(""));
+    assert_false(ct_help_knows("yoghurt") || ct_help_knows(""));
+}
+
+static void check_found(const char *word, const char *const *there, const char *const *not_there)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    assert_true(ct_help_knows(word));
+    assert_int_equal(ct_help_print(word, &text), 0);
+    for (; *there != NULL; there++) {
+        if (strstr(ct_buf_cstr(&text), *there) == NULL) {
+            fail_msg("%s: '%s' is not in '%s'", word, *there, ct_buf_cstr(&text));
+        }
+    }
+    for (; *not_there != NULL; not_there++) {
+        if (strstr(ct_buf_cstr(&text), *not_there) != NULL) {
+            fail_msg("%s: '%s' is in '%s'", word, *not_there, ct_buf_cstr(&text));
+        }
+    }
+    ct_buf_fini(&text);
+    assert_true(ct_fault_sweep(body, (void *)word, 0) > 0);
+}
+
+#define WORDS(...)                      \
+    (const char *const[])               \
+    {                                   \
+        __VA_ARGS__ __VA_OPT__(, ) NULL \
+    }
+
+static void a_word_finds_the_options_that_have_it(void **state)
+{
+    (void)state;
+    check_found("timeout", WORDS("  --hang-timeout SEC", "  --shutdown-timeout SEC"),
+                WORDS("--nproc-per-node N"));
+    check_found("TIMEOUT", WORDS("  --hang-timeout SEC"), WORDS("--nproc-per-node N"));
+    /* "port" is no word of "report". The value ${port:NAME} is a text and no option. */
+    check_found("port", WORDS("  --master-port PORT", "\nSee also: ctrun --help arguments, "),
+                WORDS("--report FILE"));
+    check_found("max_rest", WORDS("  --max-restarts N"), WORDS("--nproc-per-node N"));
+    /* A line break in a text is a blank. */
+    check_found("spans and counters", WORDS("  --trace FILE"), WORDS("--report FILE"));
+    /* What no text has, but people look for. */
+    check_found("failover", WORDS("  --rdzv-conf "), WORDS("--nproc-per-node N"));
+    /* No option has it: the topics themselves are shown. */
+    check_found("status", WORDS("codes: ", "\n\nprograms: "), WORDS("See also"));
+    check_found("ctrdzvd", WORDS("programs: ctrun-stat"), WORDS("See also"));
+}
+
+static void exit_codes_have_a_topic(void **state)
+{
+    static const char *const words[] = {"codes", "code", "exit", "exit-code", "exit codes"};
+    static const int codes[] = {
+        CT_EXIT_OK,         CT_EXIT_SETUP,          CT_EXIT_USAGE,     CT_EXIT_UNFIT,
+        CT_EXIT_NO_REQUEUE, CT_EXIT_RDZV_TIMEOUT,   CT_EXIT_NODE_LOST, CT_EXIT_HUNG,
+        CT_EXIT_PREEMPTED,  CT_EXIT_NOT_EXECUTABLE, CT_EXIT_NOT_FOUND, CT_EXIT_SIGNAL_BASE,
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        check_found(words[i], WORDS("codes: "), WORDS("See also"));
+    }
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+        char line[16];
+        (void)snprintf(line, sizeof(line), "\n  %d ", codes[i]);
+        check_found("codes", WORDS(line), WORDS());
+    }
 }
 
 /* Whoever adds a word to the list must not lead people to help that there is not. */
 static void each_word_leads_to_help(void **state)
 {
     static const char *const words[] = {
-        "failover", "elastic", "spare", "ssh",   "retry",  "retries", "signal",  "stop",
-        "log",      "logs",    "files", "page",  "stacks", "slow",    "numa",    "cpu",
-        "cpus",     "cuda",    "port",  "ports", "rank",   "store",   "workers", "program",
+        "failover", "elastic", "spare",   "ssh",    "retry",      "retries", "signal",
+        "stop",     "log",     "logs",    "files",  "page",       "stacks",  "slow",
+        "numa",     "cpu",     "cpus",    "cuda",   "port",       "ports",   "rank",
+        "store",    "workers", "program", "status", "ctrun-stat",
     };
     (void)state;
     for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-        assert_non_null(ct_help_nearest(words[i]));
-        assert_true(ct_help_knows(ct_help_nearest(words[i])));
+        struct ct_buf text = CT_BUF_INIT;
+        assert_true(ct_help_knows(words[i]));
+        assert_int_equal(ct_help_print(words[i], &text), 0);
+        assert_true(text.len > 0);
+        ct_buf_fini(&text);
     }
 }
 
@@ -172,6 +241,8 @@ int main(void)
         cmocka_unit_test(one_option_by_its_name),
         cmocka_unit_test(an_option_may_be_typed_as_on_the_command_line),
         cmocka_unit_test(a_word_without_help_leads_to_the_nearest),
+        cmocka_unit_test(a_word_finds_the_options_that_have_it),
+        cmocka_unit_test(exit_codes_have_a_topic),
         cmocka_unit_test(each_word_leads_to_help),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One function for each page; choose() finds it by method and path. If memory runs out for a page,
- * the answer is empty and has code 500.
+ * One function for each page; choose() finds it by method and path. Other pages are made elsewhere
+ * (http_uv.c), but those for people and programs stand in the list of all. If memory runs out for a
+ * page, the answer is empty and has code 500.
  */
 #include "rendezvous/http/http_answer.h"
 
@@ -93,8 +94,8 @@ static int not_found(const struct ct_http_source *source, struct ct_http_answer 
 {
     (void)source;
     out->code = 404;
-    return ct_buf_printf(&out->body, "{\"error\":\"no such page; there are /healthz, /readyz, "
-                                     "/status, /metrics and /end, and / for a browser\"}\n");
+    return ct_buf_printf(&out->body, "{\"error\":\"no such page; there are /status, /metrics, "
+                                     "/healthz, /readyz and /end, and / tells of each\"}\n");
 }
 
 static int forbidden(const struct ct_http_source *source, struct ct_http_answer *out)
@@ -118,20 +119,46 @@ bool ct_http_method_is_known(const char *method)
     return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
 }
 
+static int list(const struct ct_http_source *source, struct ct_http_answer *out);
+
+/* `make` is NULL for a page that is made elsewhere. */
+static const struct {
+    const char *path;
+    make_fn make;
+    const char *what;
+} pages[] = {
+    {"/", list, "the live page of the job, in a browser"},
+    {"/status", status, "the job, its machines and workers; ctrun-stat shows it as text"},
+    {"/metrics", metrics, "the same in numbers, for Prometheus"},
+    {"/healthz", healthz, "200 as long as the store serves"},
+    {"/readyz", readyz, "200 if the job runs and has no problem, else 503"},
+    {"/end", NULL, "waits up to 5 s for the end of the job, and tells how it has ended"},
+    {"/keys", keys, "the keys of the store"},
+};
+
+#define PAGES (sizeof(pages) / sizeof(pages[0]))
+
+/* For who asks for / and is no browser: one page on each line. The texts need no escapes. */
+static int list(const struct ct_http_source *source, struct ct_http_answer *out)
+{
+    ct_buf_addf(&out->body, "{\"pages\":{");
+    for (size_t i = 0; i < PAGES; i++) {
+        if (pages[i].make != keys || source->keys != NULL) {
+            ct_buf_addf(&out->body, "%s\n  \"%s\": \"%s\"", i > 0 ? "," : "", pages[i].path,
+                        pages[i].what);
+        }
+    }
+    ct_buf_addf(&out->body, "\n}}\n");
+    return ct_buf_status(&out->body);
+}
+
 static make_fn choose(const char *method, const char *path)
 {
-    static const struct {
-        const char *path;
-        make_fn make;
-    } pages[] = {
-        {"/healthz", healthz}, {"/readyz", readyz}, {"/status", status},
-        {"/metrics", metrics}, {"/keys", keys},
-    };
     if (!ct_http_method_is_known(method)) {
         return not_allowed;
     }
-    for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
-        if (strcmp(path, pages[i].path) == 0) {
+    for (size_t i = 0; i < PAGES; i++) {
+        if (pages[i].make != NULL && strcmp(path, pages[i].path) == 0) {
             return pages[i].make;
         }
     }

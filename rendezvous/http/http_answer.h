@@ -7,6 +7,7 @@
  *     /status    the status document
  *     /metrics   the same for Prometheus
  *     /keys      names and sizes of the keys, with --http-keys
+ *     /          the list of the pages, for who is no browser
  */
 #ifndef CT_RENDEZVOUS_HTTP_HTTP_ANSWER_H
 #define CT_RENDEZVOUS_HTTP_HTTP_ANSWER_H

@@ -151,11 +151,19 @@ class Pages(Http):
             self.assertGreater(int(head.getheader("Content-Length")), 0)
 
     def test_unknown_page_is_not_found(self):
-        for path in ("/", "/Status", "/status/", "/status%2f", "/" + "a" * 3000):
+        for path in ("/Status", "/status/", "/status%2f", "/" + "a" * 3000):
             answer = self.ask(path)
             self.assertEqual(answer.status, 404, path[:20])
             self.assertIn("/status", json.loads(answer.text)["error"])
         self.assertEqual(self.ask("/status?pretty=1").status, 200)
+
+    def test_who_is_no_browser_gets_the_list_of_pages(self):
+        answer = self.ask("/")
+        self.assertEqual((answer.status, answer.getheader("Content-Type")), (200, "application/json"))
+        pages = json.loads(answer.text)["pages"]
+        self.assertIn("/status", pages)
+        for path in pages.keys() - {"/end"}:  # it waits for a job
+            self.assertIn(self.ask(path).status, (200, 503), path)
 
     def test_unknown_method_is_refused(self):
         for method, body in (("POST", "x" * 100000), ("DELETE", None), ("FROB", None)):

@@ -74,15 +74,17 @@ class Page(testlib.Case):
 
 
 class Answers(Page):
-    def test_a_browser_gets_the_page_and_curl_a_hint(self):
+    def test_a_browser_gets_the_page_and_curl_a_list(self):
         page = self.ask("/", **HTML)
         self.assertEqual((page.status, page.getheader("Content-Type")), (200, "text/html; charset=utf-8"))
         policy = page.getheader("Content-Security-Policy")
         self.assertIn("default-src 'none'", policy)
         self.assertNotIn("unsafe", policy)
         self.assertNotRegex(page.text, r"https?://")
-        hint = self.ask("/", Accept="*/*")
-        self.assertEqual((hint.status, hint.getheader("Content-Type")), (404, "application/json"))
+        pages = self.ask("/", Accept="*/*")
+        self.assertEqual((pages.status, pages.getheader("Content-Type")), (200, "application/json"))
+        self.assertEqual(pages.getheader("Cache-Control"), "no-store")  # the browser asks for the same address
+        self.assertIn("/metrics", json.loads(pages.text)["pages"])
 
     def test_other_names_and_other_pages_are_refused(self):
         here = f"127.0.0.1:{self.port}"

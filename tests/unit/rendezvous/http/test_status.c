@@ -315,8 +315,9 @@ static void test_each_page_has_its_code_and_body(void **state)
         {"GET", "/status", 200, "\"health\":\"degraded\""},
         {"GET", "/metrics", 200, "ctrun_ready 0\n"},
         {"GET", "/keys", 404, "--http-keys"},
-        {"GET", "/", 404, "/status"},
+        {"GET", "/", 200, "\n  \"/status\": \"the job"},
         {"GET", "", 404, "/status"},
+        {"GET", "/end", 404, "/status"}, /* made elsewhere, with HTTP only */
         {"POST", "/nothing", 405, "GET"},
         {"get", "/status", 405, "GET"},
     };
@@ -333,7 +334,13 @@ static void test_each_page_has_its_code_and_body(void **state)
         assert_int_equal(answer.allow != NULL, answer.code == 405);
         ct_buf_fini(&answer.body);
     }
+    ct_http_answer_make(&source, true, "GET", "/", &answer);
+    assert_null(strstr(ct_buf_cstr(&answer.body), "/keys"));
+    ct_buf_fini(&answer.body);
     source.keys = give_keys;
+    ct_http_answer_make(&source, true, "GET", "/", &answer);
+    assert_non_null(strstr(ct_buf_cstr(&answer.body), "/keys"));
+    ct_buf_fini(&answer.body);
     ct_http_answer_make(&source, true, "GET", "/keys", &answer);
     assert_int_equal(answer.code, 200);
     assert_string_equal(ct_buf_cstr(&answer.body), "{}\n");
@@ -373,7 +380,8 @@ static int sweep_page(void *data)
 static void test_each_failed_allocation_is_told(void **state)
 {
     (void)state;
-    static const char *const pages[] = {"/healthz", "/readyz", "/status", "/metrics", "/keys", "/"};
+    static const char *const pages[] = {"/healthz", "/readyz", "/status", "/metrics",
+                                        "/keys",    "/",       "/x"};
     for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
         assert_true(ct_fault_sweep(sweep_page, (void *)pages[i], 0) >= 1);
     }

@@ -292,6 +292,7 @@ static char *make_advice(const struct ct_agent_run *run, const char *memory, boo
                          struct ct_buf *text)
 {
     const struct ct_failure *failure = &run->report.failure;
+    char *const *words = run->job->options->command;
     const struct ct_cause_facts facts = {
         .end = run->agent.failure.end,
         .message = failure->message,
@@ -301,6 +302,7 @@ static char *make_advice(const struct ct_agent_run *run, const char *memory, boo
         .shm_is_full = is_full("/dev/shm"),
         .logged = logged,
         .own_python = run->job->command->python,
+        .arguments = words != NULL && words[0] != NULL ? words + 1 : NULL,
     };
     const char *advice = ct_cause_advice(&facts, text) == 0 ? ct_buf_cstr(text) : NULL;
     return advice != NULL ? ct_strdup(advice) : NULL;

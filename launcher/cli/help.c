@@ -131,17 +131,7 @@ static const struct ct_option_spec *find_option(const char *word)
         return NULL;
     }
     word += word[0] == '-' ? 2 : 0;
-    for (size_t i = 0; i < ct_option_count; i++) {
-        const char *name = ct_option_table[i].name, *p = word;
-        while (*name != '\0' && (*p == *name || (*p == '_' && *name == '-'))) {
-            name++;
-            p++;
-        }
-        if (*name == '\0' && *p == '\0' && ct_option_is_shown(&ct_option_table[i])) {
-            return &ct_option_table[i];
-        }
-    }
-    return NULL;
+    return ct_option_by_name(word, strlen(word));
 }
 
 /* ---- words --------------------------------------------------------------------------------- */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows alone, in the order of --help all; option_apply.c reads their values.
+ * The rows, in the order of --help all, and the search for one; option_apply.c reads their values.
  */
 #include "launcher/cli/option_table.h"
 
 #include "rendezvous/control/control.h"
 
 #include <limits.h>
+#include <string.h>
 
 /* Where a value is stored. A field of another C type than the row's does not compile. */
 /* clang-format off */
@@ -284,3 +285,19 @@ const struct ct_option_spec ct_option_table[] = {
 };
 
 const size_t ct_option_count = sizeof(ct_option_table) / sizeof(ct_option_table[0]);
+
+const struct ct_option_spec *ct_option_by_name(const char *name, size_t len)
+{
+    for (size_t i = 0; i < ct_option_count; i++) {
+        const char *ours = ct_option_table[i].name;
+        size_t same = 0;
+        while (same < len &&
+               (name[same] == ours[same] || (name[same] == '_' && ours[same] == '-'))) {
+            same++;
+        }
+        if (same == len && ours[same] == '\0' && ct_option_is_shown(&ct_option_table[i])) {
+            return &ct_option_table[i];
+        }
+    }
+    return NULL;
+}

@@ -136,6 +136,10 @@ static inline bool ct_option_is_shown(const struct ct_option_spec *spec)
     return spec->help != NULL;
 }
 
+/* Finds an option that is shown by its whole long name, without its dashes, of which those inside
+ * may be underscores; NULL when there is none. */
+const struct ct_option_spec *ct_option_by_name(const char *name, size_t len);
+
 /* Reads `value` (NULL for a flag) into `options`. `origin` is what a message calls the option. */
 CT_MUST_CHECK int ct_option_apply(const struct ct_option_spec *spec, const char *origin,
                                   const char *value, struct ct_options *options,

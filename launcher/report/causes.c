@@ -7,7 +7,10 @@
  */
 #include "launcher/report/causes.h"
 
+#include "launcher/cli/option_table.h"
+
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Characters of a name that is quoted from a worker's line. */
@@ -21,6 +24,8 @@ struct cause {
     /* Takes its place where the command line names the interpreter, as in ctrun python x.py, so
      * that PYTHON_EXEC does nothing. NULL = it is the same. */
     const char *other_python;
+    /* Arguments that the program does not know follow the words. */
+    bool is_argument;
 };
 
 /* The advice of several rows. */
@@ -55,6 +60,12 @@ static const char unknown_host[] =
     "a host name is not known on this machine: check MASTER_ADDR, or pass an address to "
     "--master-addr";
 static const char nccl_failed[] = "NCCL failed: NCCL_DEBUG=WARN makes it say where and why";
+
+/* In place of these, for an option of ctrun. */
+static const char misplaced[] =
+    "%s is an option of ctrun, but stands behind the program, which was given it: write it before "
+    "the program";
+static const char unknown_argument[] = "the program does not know its argument %s: see its --help";
 
 /* Rows of one cause stand together. */
 static const struct cause causes[] = {
@@ -134,7 +145,12 @@ static const struct cause causes[] = {
 
     {{"Name or service not known"}, unknown_host},
     {{"name resolution"}, unknown_host},
-    {{"unrecognized arguments: "}, "the program does not know its argument %s: see its --help"},
+    {{"unrecognized arguments: "}, unknown_argument, .is_argument = true},
+    {{"unrecognized option "}, unknown_argument, .is_argument = true},
+    {{"unknown option "}, unknown_argument, .is_argument = true},
+    {{"No such option: "}, unknown_argument, .is_argument = true},
+    {{"Unknown command line flag "}, unknown_argument, .is_argument = true},
+    {{"not used by the HfArgumentParser: ["}, unknown_argument, .is_argument = true},
     {{"the following arguments are required"},
      "an argument of the program is missing: see its --help"},
     {{"Watchdog caught collective operation timeout"},
@@ -214,14 +230,13 @@ static size_t name_length(const char **text)
     return strcspn(*text, " :,;\n");
 }
 
-static int add_advice(const char *advice, const char *name, struct ct_buf *out)
+static int add_advice(const char *advice, const char *name, size_t len, struct ct_buf *out)
 {
     const char *gap = strstr(advice, "%s");
     if (gap == NULL) {
         ct_buf_addf(out, "%s", advice);
         return ct_buf_status(out);
     }
-    size_t len = name_length(&name);
     len = len < NAME_MAX_SHOWN ? len : NAME_MAX_SHOWN;
     ct_buf_add(out, advice, (size_t)(gap - advice));
     for (size_t i = 0; i < len; i++) {
@@ -244,6 +259,69 @@ static const char *match_text(const struct cause *cause, const char *text)
         text += len + (text[len] == '\n');
     }
     return found;
+}
+
+/* ---- options of ctrun that the program was given --------------------------------------------- */
+
+/* The name of an option without its dashes and its value. */
+struct name {
+    const char *text;
+    size_t len;
+};
+
+static struct name bare_name(const char *word, size_t len)
+{
+    const char *end = memchr(word, '=', len);
+    size_t left = end != NULL ? (size_t)(end - word) : len;
+    while (left > 0 && *word == '-') {
+        word++;
+        left--;
+    }
+    return (struct name){word, left};
+}
+
+static bool is_given(struct name name, char *const *arguments)
+{
+    for (; arguments != NULL && *arguments != NULL; arguments++) {
+        struct name given = bare_name(*arguments, strlen(*arguments));
+        bool is_option = strncmp(*arguments, "--", 2) == 0;
+        if (is_option && given.len == name.len && memcmp(given.text, name.text, name.len) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Finds the first word of the line that names an option of ctrun which stands among the arguments.
+ */
+static bool find_misplaced(const char *line, char *const *arguments, struct name *out)
+{
+    static const char between[] = " ,.;:'\"[]";
+    size_t left = strcspn(line, "\n");
+    while (left > 0) {
+        size_t gap = strspn(line, between);
+        gap = gap < left ? gap : left;
+        line += gap;
+        left -= gap;
+        size_t len = strcspn(line, between);
+        len = len < left ? len : left;
+        struct name name = bare_name(line, len);
+        if (name.len > 0 && ct_option_by_name(name.text, name.len) != NULL &&
+            is_given(name, arguments)) {
+            *out = name;
+            return true;
+        }
+        line += len;
+        left -= len;
+    }
+    return false;
+}
+
+static int add_misplaced(struct name name, struct ct_buf *out)
+{
+    char option[NAME_MAX_SHOWN]; /* none of ours is as long */
+    int len = snprintf(option, sizeof(option), "--%.*s", (int)name.len, name.text);
+    return add_advice(misplaced, option, (size_t)len, out);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------ */
@@ -280,6 +358,19 @@ static const char *advice_of_code(const struct ct_worker_end *end)
     return NULL;
 }
 
+/* `behind` is the text behind the words of the cause. */
+static int add_cause(const struct ct_cause_facts *facts, const struct cause *cause,
+                     const char *behind, struct ct_buf *out)
+{
+    struct name name;
+    if (cause->is_argument && find_misplaced(behind, facts->arguments, &name)) {
+        return add_misplaced(name, out);
+    }
+    bool other = !facts->own_python && cause->other_python != NULL;
+    size_t len = name_length(&behind);
+    return add_advice(other ? cause->other_python : cause->advice, behind, len, out);
+}
+
 int ct_cause_advice(const struct ct_cause_facts *facts, struct ct_buf *out)
 {
     const struct ct_worker_end *end = &facts->end;
@@ -299,8 +390,7 @@ int ct_cause_advice(const struct ct_cause_facts *facts, struct ct_buf *out)
         for (size_t t = 0; t < sizeof(texts) / sizeof(texts[0]); t++) {
             const char *behind = match_text(&causes[i], texts[t]);
             if (behind != NULL) {
-                bool other = !facts->own_python && causes[i].other_python != NULL;
-                return add_advice(other ? causes[i].other_python : causes[i].advice, behind, out);
+                return add_cause(facts, &causes[i], behind, out);
             }
         }
     }

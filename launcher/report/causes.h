@@ -21,6 +21,7 @@ struct ct_cause_facts {
     bool shm_is_full;                /* /dev/shm has no room left */
     bool logged;                     /* log files have what it wrote */
     bool own_python;                 /* ctrun chose the interpreter, as for ctrun x.py */
+    char *const *arguments;          /* of the program; NULL = unknown */
 };
 
 /* Appends what the user can do, as one line without '\n'. When no known cause fits, the advice

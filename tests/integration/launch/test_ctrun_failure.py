@@ -326,6 +326,16 @@ class WrittenReport(testlib.Case):
         self.assertIn(f"ctrun: what to do: {advice}\n", result.err)
         self.assertEqual(result.err.count("No module named"), 1, result)
 
+    def test_an_option_of_ctrun_behind_the_program_is_told(self):
+        script = self.script(
+            "given.py", "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr')\np.parse_args()\n"
+        )
+        result = self.ctrun("-n", 1, script, "--lr", "1", "--max-restarts=3")
+        self.assertEqual(result.code, 2, result)
+        self.assertIn("ctrun: what to do: --max-restarts is an option of ctrun, but stands behind", result.err)
+        result = self.ctrun("-n", 1, script, "--lt", "1")
+        self.assertIn("ctrun: what to do: the program does not know its argument --lt: ", result.err)
+
     def test_no_first_step_of_a_program_that_tells_none(self):
         report = self.report("-n", 2, "sh", "-c", "exit 3", code=3)
         self.assertIsNone(report["start_up"]["first_step_s"], report)

@@ -147,6 +147,45 @@ static void missing_files_and_modules_are_named(void **state)
     assert_tail("t.py: error: unrecognized arguments: --lt\n", "its argument --lt: ");
 }
 
+static void an_option_of_ctrun_behind_the_program_is_told(void **state)
+{
+    static const char *const tails[] = {
+        "t.py: error: unrecognized arguments: --nnodes 2\n",
+        "t.py: error: unrecognized arguments: --lt --nnodes=2\n",
+        "train: unrecognized option '--nnodes'; see train --help\n",
+        "tool: unknown option '--nnodes'\n",
+        "Error: No such option: --nnodes\n",
+        "FATAL Flags parsing error:\n  Unknown command line flag 'nnodes'. Did you mean: nodes ?\n",
+        "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--nnodes', "
+        "'2']\n",
+    };
+    char *const given[] = {(char *)"--nnodes=2", (char *)"--lt", (char *)"--max_restarts",
+                           (char *)"module", NULL};
+    char *const other[] = {(char *)"--nodes", (char *)"nnodes", (char *)"--nnodes-x", NULL};
+    struct ct_cause_facts facts = {.end = {.kind = CT_END_EXITED, .value = 2}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(tails) / sizeof(tails[0]); i++) {
+        facts.tail = tails[i];
+        facts.arguments = given;
+        assert_advice(&facts, "--nnodes is an option of ctrun, but stands behind the program");
+        /* It was not given, so the message is about something else. */
+        facts.arguments = other;
+        assert_advice(&facts, "the program does not know its argument ");
+        facts.arguments = NULL;
+        assert_advice(&facts, "the program does not know its argument ");
+    }
+    facts.arguments = given;
+    facts.tail = "t.py: error: unrecognized arguments: --max_restarts 2\n";
+    assert_advice(&facts, "--max_restarts is an option of ctrun");
+    /* Not options of ctrun: an own one, and a word that is no option. */
+    facts.tail = "t.py: error: unrecognized arguments: --lt\n";
+    assert_advice(&facts, "does not know its argument --lt: ");
+    facts.tail = "t.py: error: unrecognized arguments: module\n";
+    assert_advice(&facts, "does not know its argument module: ");
+    facts.tail = "t.py: error: unrecognized arguments: \n --nnodes\n";
+    assert_advice(&facts, "does not know its argument : ");
+}
+
 static void missing_rights_and_limits_are_explained(void **state)
 {
     (void)state;
@@ -210,9 +249,13 @@ static int sweep_body(void *data)
 
 static void survives_lack_of_memory(void **state)
 {
+    char *const arguments[] = {(char *)"--nnodes", NULL};
     struct ct_cause_facts facts = {.end = {.kind = CT_END_EXITED, .value = 1},
-                                   .tail = "No module named 'x'"};
+                                   .tail = "No module named 'x'",
+                                   .arguments = arguments};
     (void)state;
+    assert_true(ct_fault_sweep(sweep_body, &facts, 0) >= 1);
+    facts.tail = "unrecognized arguments: --nnodes";
     assert_true(ct_fault_sweep(sweep_body, &facts, 0) >= 1);
 }
 
@@ -224,6 +267,7 @@ int main(void)
         cmocka_unit_test(failed_connections_are_explained),
         cmocka_unit_test(missing_interfaces_are_named),
         cmocka_unit_test(missing_files_and_modules_are_named),
+        cmocka_unit_test(an_option_of_ctrun_behind_the_program_is_told),
         cmocka_unit_test(missing_rights_and_limits_are_explained),
         cmocka_unit_test(the_way_a_worker_ended_is_explained),
         cmocka_unit_test(an_unknown_error_points_at_the_output),

@@ -160,7 +160,8 @@ static int refuse(const struct ct_option_parser *at, enum ct_option_result resul
     case CT_OPTION_TAKES_NONE:
         return ct_err_set(err, CT_EINVAL, "%s takes no value", origin);
     case CT_OPTION_NEEDS_VALUE:
-        return ct_err_set(err, CT_EINVAL, "%s: a value must follow %s", origin, SEE_HELP);
+        return ct_err_set(err, CT_EINVAL, "%s: %s must follow (see ctrun --help %s)", origin,
+                          ct_option_table[at->index].metavar, ct_option_table[at->index].name);
     case CT_OPTION_AMBIGUOUS:
         return at->fits_more == 0
                    ? ct_err_set(err, CT_EINVAL, "%.64s is ambiguous: --%s or --%s?", at->word,
@@ -252,6 +253,20 @@ static int check_lost_value(const struct ct_option_parser *at, const char *progr
                       spec->name, spec->name, program, program);
 }
 
+/* The last word may have been meant as the program, as in "ctrun --report x.py", where it is
+ * the `value` of the option `last`. NULL = it was none. */
+static int refuse_no_program(const struct ct_option_spec *last, const char *value,
+                             struct ct_err *err)
+{
+    if (last != NULL && last->metavar != NULL && strchr(last->metavar, '|') == NULL) {
+        return ct_err_set(
+            err, CT_EINVAL,
+            "no program to run is given: '%.64s' is the %s of --%s (see ctrun --help)", value,
+            last->metavar, last->name);
+    }
+    return ct_err_set(err, CT_EINVAL, "no program to run is given %s", SEE_HELP);
+}
+
 static int parse_words(char *const *argv, struct ct_options *options, struct ct_err *err)
 {
     struct ct_option_parser at = {
@@ -261,15 +276,20 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
         .dashed_no_values = true,
     };
     enum ct_option_result result;
+    const struct ct_option_spec *last = NULL;
+    const char *taken = NULL;
     while ((result = ct_option_next(&at)) != CT_OPTION_END) {
         int rc = take_option(&at, result, options, err);
         rc = rc == 0 ? check_lost_value(&at, argv[at.next], err) : rc;
         if (rc != 0 || ct_options_only_print(options)) {
             return rc;
         }
+        last = &ct_option_table[at.index];
+        taken = at.value;
     }
     if (argv[at.next] == NULL && !options->preflight_only) {
-        return ct_err_set(err, CT_EINVAL, "no program to run is given %s", SEE_HELP);
+        bool is_last = taken != NULL && taken == argv[at.next - 1];
+        return refuse_no_program(is_last ? last : NULL, taken, err);
     }
     if (argv[at.next] != NULL && argv[at.next][0] == '\0') {
         return ct_err_set(err, CT_EINVAL, "the name of the program is empty");

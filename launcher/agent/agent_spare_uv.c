@@ -26,6 +26,9 @@
 
 #define PRINTED_MAX 120
 
+/* As much as a pipe takes. It waits in memory until it is looked at. */
+#define STAND_IN_BYTES 65536
+
 struct ct_agent_spare *ct_agent_spare_new(struct ct_agent_run *run, int rank)
 {
     struct ct_agent_spare *spare = ct_calloc(1, sizeof(*spare));
@@ -66,13 +69,26 @@ void ct_agent_spare_end(struct ct_agent_spare *spare)
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
+/* A file of a fixed size: to write beyond it is an error. Nothing of it takes memory before it is
+ * written. */
+static int open_bounded(void)
+{
+    int fd = memfd_create("ctrun-spare-output", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd >= 0 && (ftruncate(fd, STAND_IN_BYTES) != 0 ||
+                    fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)) {
+        (void)close(fd);
+        return -1;
+    }
+    return fd;
+}
+
 /* What stands in for a descriptor that only the worker will have: Python looks once whether a
  * stream can be repositioned. Gives the descriptor for the child and, for output, a second one that
  * reads what it writes. */
 static int stand_in(bool seekable, bool output, int out[2])
 {
     if (output && seekable) {
-        out[1] = memfd_create("ctrun-spare-output", MFD_CLOEXEC);
+        out[1] = open_bounded();
         out[0] = out[1] >= 0 ? fcntl(out[1], F_DUPFD_CLOEXEC, 3) : -1;
     } else if (seekable) {
         out[0] = out[1] = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -176,15 +192,18 @@ int ct_agent_spare_start(struct ct_agent_spare *spare, char *const *argv, char *
 
 /* ---- watching -------------------------------------------------------------------------------- */
 
-/* Reads the first line that is there, if any. */
+/* Reads the first line that is there, if any. A file has memory only where something was written.
+ */
 static bool read_line(int fd, char text[PRINTED_MAX + 1])
 {
     struct pollfd poller = {.fd = fd, .events = POLLIN};
-    if (poll(&poller, 1, 0) <= 0) {
+    struct stat file;
+    if (fstat(fd, &file) != 0 || (S_ISREG(file.st_mode) && file.st_blocks == 0) ||
+        poll(&poller, 1, 0) <= 0) {
         return false;
     }
-    bool file = lseek(fd, 0, SEEK_CUR) >= 0;
-    ssize_t len = file ? pread(fd, text, PRINTED_MAX, 0) : read(fd, text, PRINTED_MAX);
+    ssize_t len =
+        S_ISREG(file.st_mode) ? pread(fd, text, PRINTED_MAX, 0) : read(fd, text, PRINTED_MAX);
     if (len <= 0) {
         return false;
     }
@@ -196,13 +215,14 @@ static bool read_line(int fd, char text[PRINTED_MAX + 1])
     return true;
 }
 
-bool ct_agent_spare_printed(const struct ct_agent_spare *spare, char *why, size_t size)
+bool ct_agent_spare_printed(const struct ct_agent_spare *spare, const char *who, char *why,
+                            size_t size)
 {
     char text[PRINTED_MAX + 1];
     if (!read_line(spare->printed[0], text) && !read_line(spare->printed[1], text)) {
         return false;
     }
-    (void)snprintf(why, size, "an import has printed: %s", text);
+    (void)snprintf(why, size, "%s has printed: %s", who, text);
     return true;
 }
 
@@ -248,7 +268,7 @@ bool ct_agent_spare_go(struct ct_agent_spare *spare, const int stdio[3], char wh
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     (void)snprintf(why, CT_WARM_WHY_MAX, "its spare (pid %d) has died",
                    (int)ct_proc_pid(spare->proc));
-    bool ok = !ct_agent_spare_printed(spare, why, CT_WARM_WHY_MAX);
+    bool ok = !ct_agent_spare_printed(spare, "its spare", why, CT_WARM_WHY_MAX);
     for (int i = 0; i < 3; i++) {
         fds[i] = stdio[i] >= 0 ? stdio[i] : null;
         if (ok && is_seekable(stdio[i]) != spare->seekable[i]) {

@@ -37,8 +37,9 @@ CT_MUST_CHECK int ct_agent_spare_start(struct ct_agent_spare *spare, char *const
                                        char *const *env, ct_proc_exit_fn on_exit,
                                        struct ct_err *err);
 
-/* Says in `why` what the spare has printed. Returns whether it has. */
-bool ct_agent_spare_printed(const struct ct_agent_spare *spare, char *why, size_t size);
+/* Says in `why` what the spare, called `who` there, has printed. Returns whether it has. */
+bool ct_agent_spare_printed(const struct ct_agent_spare *spare, const char *who, char *why,
+                            size_t size);
 
 /* Has a signal stopped it? */
 bool ct_agent_spare_stopped(const struct ct_agent_spare *spare);

@@ -93,15 +93,20 @@ static void on_spare_exit(void *data, struct ct_proc *proc, const struct ct_exit
     struct ct_agent_spare *spare = data;
     struct ct_agent_run *run = spare->run;
     if (spare->channel >= 0 && spare->rank >= 0) {
-        /* Its last message may say why it has ended. */
+        /* Its last message may say why it has ended. If it has printed more than it may, that is an
+         * error which only follows from this. */
         struct ct_spare_message *message = &run->warm.message;
+        char why[CT_WARM_WHY_MAX];
+        bool imported = spare->rank != run->warm.policy.importing;
+        bool printed =
+            ct_agent_spare_printed(spare, imported ? "a spare" : "an import", why, sizeof(why));
         ct_spare_receive(spare->channel, message);
         if (spare->asked) {
             say_cold(spare, message);
-        } else if (message->word == CT_SPARE_NO) {
-            turn_off(run, message->text);
+        } else if (printed || message->word == CT_SPARE_NO) {
+            turn_off(run, printed ? why : message->text);
         }
-        if (message->word == CT_SPARE_NO) {
+        if (printed || message->word == CT_SPARE_NO) {
             ct_warm_taken(&run->warm.policy, spare->rank);
         } else {
             ct_warm_died(&run->warm.policy, spare->rank);
@@ -308,7 +313,7 @@ static void look_at_import(struct ct_agent_run *run)
     ct_spare_receive(spare->channel, message);
     /* This cannot wait until it is ready: what it prints into a file in memory takes memory, and
      * into a full pipe it waits. */
-    bool printed = ct_agent_spare_printed(spare, why, sizeof(why));
+    bool printed = ct_agent_spare_printed(spare, "an import", why, sizeof(why));
     if (!printed && (message->word == CT_SPARE_NOTHING || message->word == CT_SPARE_GONE)) {
         /* on_spare_exit() sees that it is gone. */
         ct_warm_used(policy, cpu_ms_of(ct_proc_pid(spare->proc)), ct_clock_now(NULL));
@@ -330,6 +335,21 @@ static void look_at_import(struct ct_agent_run *run)
     turn_off(run, why);
 }
 
+/* A thread that an import has left may go on printing. Another spare would do the same. */
+static void look_at_ready(struct ct_agent_run *run)
+{
+    struct ct_warm *policy = &run->warm.policy;
+    char why[CT_WARM_WHY_MAX];
+    for (struct ct_list *l = run->warm.all.next; l != &run->warm.all; l = l->next) {
+        struct ct_agent_spare *spare = CT_CONTAINER_OF(l, struct ct_agent_spare, link);
+        if (spare->channel >= 0 && spare->rank >= 0 && spare->rank != policy->importing &&
+            ct_agent_spare_printed(spare, "a spare", why, sizeof(why))) {
+            turn_off(run, why);
+            return;
+        }
+    }
+}
+
 static void read_memory(struct ct_agent_run *run, struct ct_warm_memory *memory)
 {
     *memory = (struct ct_warm_memory){0};
@@ -349,6 +369,7 @@ static void on_look(uv_timer_t *timer)
     struct ct_warm_memory memory;
     look_at_plan(run);
     look_at_import(run);
+    look_at_ready(run);
     read_memory(run, &memory);
     for (;;) {
         struct ct_err err = {0};
@@ -471,7 +492,8 @@ void ct_agent_warm_stop(struct ct_agent_run *run)
         return;
     }
     ct_warm_stop(policy);
-    uv_timer_stop(&run->warm.timer);
+    /* The next world may be long in coming. A look at once would delay it. */
+    uv_timer_start(&run->warm.timer, on_look, CT_WARM_QUIET_MS, 0);
     uv_timer_stop(&run->warm.set_timer);
     end_asked(run);
     if (policy->importing >= 0) {
@@ -544,7 +566,8 @@ static bool ask_spare(struct ct_agent_spare *spare, char why[CT_WARM_WHY_MAX])
     struct ct_err err = {0};
     int fd = -1;
     (void)snprintf(why, CT_WARM_WHY_MAX, "its spare (pid %d) does not answer", (int)pid);
-    if (ct_agent_spare_stopped(spare) || ct_agent_spare_printed(spare, why, CT_WARM_WHY_MAX)) {
+    if (ct_agent_spare_stopped(spare) ||
+        ct_agent_spare_printed(spare, "its spare", why, CT_WARM_WHY_MAX)) {
         return false;
     }
     if (!ct_spare_priority_restore(pid)) {
@@ -632,6 +655,9 @@ bool ct_agent_warm_begin(struct ct_agent_run *run)
     int asked = 0;
     run->warm.taken = 0;
     run->warm.cold[0] = '\0';
+    if (run->warm.on) {
+        uv_timer_stop(&run->warm.timer);
+    }
     for (int rank = 0; run->warm.on && rank < run->warm.policy.count; rank++) {
         struct ct_agent_spare *spare = find_spare(run, rank);
         char why[CT_WARM_WHY_MAX];

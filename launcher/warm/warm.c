@@ -117,7 +117,7 @@ struct ct_warm_action ct_warm_step(struct ct_warm *warm, const struct ct_warm_me
         return drop(warm, last);
     }
     if (!warm->running || warm->off) {
-        return wait_for(-1);
+        return wait_for(last >= 0 ? CT_WARM_QUIET_MS : -1);
     }
     if (warm->importing >= 0) {
         bool endless = warm->import_cpu_ms >= CT_WARM_IMPORT_CPU_MS;

@@ -405,6 +405,42 @@ class Warm(testlib.Case):
             (self.tmp / "enough").unlink()
             self.go.unlink()
 
+    def test_a_ready_spare_that_prints_is_ended_and_keeps_little(self):
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        (packages / "talker.py").write_text(
+            "import ctypes, os, time\n"
+            "@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)\n"
+            "def talk(_):\n"
+            "  while not os.path.exists('talk'): time.sleep(0.01)\n"
+            "  try:\n"
+            "    written = 0\n"
+            "    while True: written += os.write(1, b'x' * 4096)\n"
+            "  except OSError:\n"
+            "    with open('part', 'w') as file: file.write(str(written))\n"
+            "    os.rename('part', 'written')\n"
+            "if os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
+            "  ctypes.CDLL(None).pthread_create(ctypes.byref(ctypes.c_ulong()), None, talk, None)\n"
+        )
+        program = self.program("import os, time\nimport talker\n{wait}first_generation()\n")
+        written = self.tmp / "written"
+        for options in ((), ("--tee", "3")):  # it prints into a file in memory, or into a pipe
+            job = self.start_ctrun("-n", "1", "--max-restarts", "1", "--warm", *options, program, cwd=self.tmp,
+                                   env={"PYTHONPATH": packages, "LOGLEVEL": "info"})  # fmt: skip
+            job.wait_for("the spare of local rank 0 is ready", LIMIT)
+            if not options:
+                job.signal(signal.SIGSTOP)  # so that nobody looks at what it prints
+            (self.tmp / "talk").touch()
+            if not options:
+                testlib.wait_until(written.exists, "the end of the file in memory", LIMIT)
+                self.assertEqual(int(written.read_text()), 65536)
+                job.signal(signal.SIGCONT)
+            job.wait_for("--warm makes no spares: a spare has printed: xxx", LIMIT)
+            self.go.touch()
+            self.assertEqual(job.wait(LIMIT).code, 0)
+            (self.tmp / "talk").unlink()
+            self.go.unlink()
+
     def test_an_interpreter_without_the_hook_never_runs_the_program(self):
         python = self.script("python", f'#!/bin/sh\nshift\nexec {sys.executable} -I -u "$@"\n')
         os.chmod(python, 0o755)

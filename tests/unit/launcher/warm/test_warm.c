@@ -64,7 +64,7 @@ static void test_spares_are_made_one_after_the_other(void **state)
     assert_int_equal(ct_warm_count(&warm, CT_WARM_READY), 2);
     ct_warm_taken(&warm, 0);
     ct_warm_stop(&warm);
-    assert_int_equal(step(&warm, 1400).wait_ms, -1);
+    assert_int_equal(step(&warm, 1400).wait_ms, CT_WARM_QUIET_MS); /* one is left */
     ct_warm_run(&warm, ms(2000));
     assert_int_equal(step(&warm, 3000).act, CT_WARM_PLAN); /* the program may have changed */
     ct_warm_planned(&warm);
@@ -148,6 +148,21 @@ static void test_a_tenth_of_the_memory_stays_free(void **state)
     assert_int_equal(action.act, CT_WARM_DROP);
     assert_int_equal(action.spare, 1);
     assert_int_equal(ct_warm_count(&warm, CT_WARM_READY), 1);
+    ct_warm_fini(&warm);
+}
+
+static void test_memory_is_looked_at_while_no_generation_runs(void **state)
+{
+    (void)state;
+    const struct ct_warm_memory scarce = {.total = 1000 * MIB, .available = 99 * MIB};
+    struct ct_warm warm;
+    open_planned(&warm, 1, 0);
+    assert_int_equal(step(&warm, 1100).act, CT_WARM_MAKE);
+    ct_warm_ready(&warm, 0, 100 * MIB);
+    ct_warm_stop(&warm);
+    assert_int_equal(step(&warm, 1200).wait_ms, CT_WARM_QUIET_MS);
+    assert_int_equal(ct_warm_step(&warm, &scarce, ms(1300)).act, CT_WARM_DROP);
+    assert_int_equal(ct_warm_step(&warm, &scarce, ms(1300)).wait_ms, -1);
     ct_warm_fini(&warm);
 }
 
@@ -275,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_a_plan_that_does_not_come_is_given_up),
         cmocka_unit_test(test_a_plan_that_a_stop_has_ended_is_made_again),
         cmocka_unit_test(test_a_tenth_of_the_memory_stays_free),
+        cmocka_unit_test(test_memory_is_looked_at_while_no_generation_runs),
         cmocka_unit_test(test_all_spares_together_stay_below_the_limit),
         cmocka_unit_test(test_spares_that_die_again_and_again_end_it),
         cmocka_unit_test(test_turning_off_ends_all_spares),

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warm starts: the part in Python alone. What it takes of a program, and what it answers at the hand-over."""
+
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import unittest
+
+import testlib
+from testlib.warm_case import LIMIT, PART, PYTHON
+
+
+class Environment(testlib.Case):
+    """What the part in Python answers when the worker is to have another rank than the spare was told."""
+
+    def answer(self, source):
+        (self.tmp / "ranked.py").write_text(source)
+        start = {"PYTHONPATH": f"{PART}:{self.tmp}", "RANK": "1"}
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs, tempfile.TemporaryFile() as before, tempfile.TemporaryFile() as after:
+            before.write(f"PYTHONPATH={self.tmp}\0RANK=1\0".encode())
+            after.write(f"PYTHONPATH={self.tmp}\0RANK=2\0".encode())
+            for block in (before, after):
+                block.seek(0)
+            with subprocess.Popen(
+                [PYTHON, "-u", "-c", "pass"], env={**start, "CTRUN_WARM": f"1:{theirs.fileno()}:spare"},
+                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+            ) as spare:  # fmt: skip
+                theirs.close()
+                ours.settimeout(LIMIT)
+                socket.send_fds(ours, [b"import\0i ranked"], [before.fileno()])
+                self.assertEqual(ours.recv(65536).partition(b"\0")[0], b"ready")
+                socket.send_fds(ours, [b"go\0module\0nothing"], [after.fileno()])
+                answer = ours.recv(65536).decode()
+                ours.close()
+                spare.wait(LIMIT)
+        return answer
+
+    def test_a_variable_that_an_import_has_used_must_stay(self):
+        used = ("os.environ.get('RANK')", "os.environb.get(b'RANK')", "os.getenvb(b'RANK')", "'RANK' in os.environ",
+                "dict(os.environ)", "os.environ.pop('RANK')", "os.putenv('OTHER', '') or os.environ.setdefault('RANK', '')")
+        for use in used:
+            with self.subTest(use):
+                self.assertRegex(self.answer(f"import os\n{use}\n"), "^no\0.*has used RANK, which is another one now")
+
+    def test_one_that_none_has_used_may_change(self):
+        for use in ("os.environ.get('OTHER')", "os.environb.get(b'OTHER')"):
+            with self.subTest(use):
+                self.assertEqual(self.answer(f"import os\n{use}\n"), "set")
+
+
+class Plan(unittest.TestCase):
+    """What the part in Python takes of a program; under each Python that is installed."""
+
+    PYTHONS = sorted({shutil.which(f"python3.{minor}") for minor in range(8, 15)} - {None} | {PYTHON})
+
+    def setUp(self):
+        self.tmp = pathlib.Path(tempfile.mkdtemp(prefix="ctrun-test-"))
+        self.addCleanup(shutil.rmtree, self.tmp, ignore_errors=True)
+
+    def works(self, python):
+        return subprocess.run([python, "-c", "pass"], capture_output=True, check=False).returncode == 0
+
+    def ask(self, python, program, kind="file", names="", env=None):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        env = {**os.environ, "PYTHONPATH": str(PART), "CTRUN_WARM": f"1:{theirs.fileno()}:plan",
+               "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}  # fmt: skip
+        with ours, theirs:
+            ours.settimeout(LIMIT)
+            ours.send("\0".join(["plan", kind, str(program), names]).encode())
+            done = subprocess.run([python, "-u", "-c", "print('went on')"], env=env, pass_fds=[theirs.fileno()],
+                                  capture_output=True, text=True, cwd=self.tmp, timeout=LIMIT, check=False)  # fmt: skip
+            answer = ours.recv(65536).decode()
+        self.assertEqual((done.stdout, done.stderr), ("", ""))
+        word, _, text = answer.partition("\0")
+        return word, text
+
+    def imports(self, text, kind="file", program=None, **files):
+        """The imports of a program, which must be the same under each Python."""
+        answers = {}
+        (self.tmp / "program.py").write_text(text)
+        for name, content in files.items():
+            path = self.tmp / (name.replace("__in__", "/") + ".py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content)
+        for python in self.PYTHONS:
+            if self.works(python):
+                word, plan = self.ask(python, program or self.tmp / "program.py", kind)
+                answers[python] = (word, [line[2:] for line in plan.split("\n") if line.startswith("i ")])
+        self.assertTrue(answers)
+        self.assertEqual(len({str(answer) for answer in answers.values()}), 1, answers)
+        word, names = answers.popitem()[1]
+        self.assertEqual(word, "plan")
+        return names
+
+    def test_the_imports_at_the_beginning(self):
+        self.assertEqual(
+            self.imports("'doc'\nfrom __future__ import annotations\nimport os, json.decoder as d\n"
+                         "from xml import dom\nfrom email import *\nX = 1\nimport csv\n"),
+            ["os", "json.decoder", "xml:dom", "email", "csv"],
+        )  # fmt: skip
+
+    def test_what_may_fail_and_what_ends_the_list(self):
+        begin = "import os, sys\n"
+        for end in ("os.environ['A'] = '1'", "sys.path.insert(0, 'x')", "print()", "for x in []: pass", "X = os.environ",
+                    "with open('/dev/null'): pass", "del X", "if True: print()", "sys.x = 1", "assert print",
+                    "X = sys.modules", "if __name__ == '__main__': print()"):  # fmt: skip
+            self.assertEqual(self.imports(begin + end + "\nimport csv\n"), ["os", "sys"], end)
+        for middle in ("def f(): print()", "class A: pass", "X = f(1)", "if 1: X = 2", "X: int = 3", "pass",
+                       "X = os.path.join('a')", "if sys.version_info > (3, 8): import csv"):  # fmt: skip
+            self.assertEqual(self.imports(begin + middle + "\nimport json\n"), ["os", "sys", "json"], middle)
+        self.assertEqual(self.imports("try:\n import csv\nexcept ImportError:\n import json\nimport xml\n"), ["?csv", "xml"])
+
+    def test_the_jobs_own_modules_are_read_and_not_run(self):
+        self.assertEqual(
+            self.imports("import helper\nfrom lib import part\nimport json\n",
+                         helper="import csv\nif __name__ == '__main__':\n    exit(1)\nimport wave\n",
+                         lib__in____init__="from .other import x\n", lib__in__part="import bz2\nfrom . import missing\n",
+                         lib__in__other="import gzip\n"),
+            ["csv", "wave", "gzip", "bz2", "json"],
+        )  # fmt: skip
+        self.assertEqual(self.imports("import helper\nimport json\n", helper="import csv\nprint('no')\n"), ["csv"])
+        # A module beside the program hides the one of the standard library.
+        self.assertEqual(self.imports("import csv\nimport json\n", csv="import wave\n"), ["wave", "json"])
+
+    def test_a_module_as_the_program(self):
+        self.assertEqual(
+            self.imports("", "module", "pack.run", pack__in____init__="import csv\n", pack__in__run="import wave\n"),
+            ["csv", "wave"],
+        )
+
+    def test_what_cannot_be_read(self):
+        for text, reason in (("import (\n", "cannot be read"), ("\0", "cannot be read")):
+            (self.tmp / "program.py").write_text(text)
+            word, why = self.ask(PYTHON, self.tmp / "program.py")
+            self.assertEqual(word, "no", text)
+            self.assertIn(reason, why)
+        self.assertEqual(self.ask(PYTHON, self.tmp / "nowhere.py")[0], "no")
+
+    def test_names_replace_it(self):
+        (self.tmp / "program.py").write_text("import csv\n")
+        self.assertEqual(self.ask(PYTHON, self.tmp / "program.py", names="wave,xml.dom")[1], "i wave\ni xml.dom")
+
+    def test_the_first_use_of_an_optimizer(self):
+        packages = self.tmp / "site-packages"
+        (packages / "torch").mkdir(parents=True)
+        (packages / "torch" / "__init__.py").write_text("")
+        for text, later in (("X = torch.optim.SGD\n", ["i ?torch._dynamo"]), ("X = torch.nn\n", [])):
+            program = self.tmp / "program.py"
+            program.write_text("import torch\n" + text)
+            word, plan = self.ask(PYTHON, program, env={"PYTHONPATH": f"{PART}:{packages}"})
+            self.assertEqual(word, "plan")
+            self.assertEqual([line for line in plan.split("\n") if line[0] == "i"], ["i torch", *later])
+
+
+if __name__ == "__main__":
+    testlib.main()

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Warm starts: what is no use as a spare, and how many spares there are."""
+
+import os
+import re
+import shutil
+import signal
+import unittest
+
+import testlib
+from testlib.warm_case import LIMIT, PYTHON, WarmCase
+
+
+class Spares(WarmCase):
+    def unfit(self, source, reason):
+        """An installed module with this text makes no spare, and the job is as ever."""
+        shutil.rmtree(self.tmp / "site-packages", ignore_errors=True)
+        (self.tmp / "site-packages").mkdir()
+        (self.tmp / "site-packages" / "unfit.py").write_text(source)
+        self.go.unlink(missing_ok=True)
+        program = self.program("import os, time\nimport unfit\n{wait}first_generation()\n")
+        env = {"PYTHONPATH": self.tmp / "site-packages"}
+        result = self.restart(
+            program, spares=0, env=env, before=lambda job: job.wait_for("--warm makes no spares", LIMIT)
+        )
+        self.assertEqual(result.code, 0, result)
+        self.assertRegex(result.err, "(?m)^ctrun: --warm makes no spares: .*" + reason)
+        self.assertEqual(result.err.count("--warm"), 1, result)
+        self.assertNotIn("were warm", result.err)
+
+    def test_what_an_import_must_not_do(self):
+        self.unfit("import sys\nprint('hello')\n", "has printed: hello")
+        self.unfit("import os\nos.write(2, b'raw')\n", "has printed: raw")
+        self.unfit("import socket\nkeep = socket.socket()\n", "has opened a socket")
+        self.unfit("import os\nif os.fork() == 0:\n  os.execvp('sleep', ['sleep', '100'])\n", "has started a process")
+        self.unfit("import threading, time\n"
+                   "threading.Thread(target=time.sleep, args=(9,), daemon=True, name='t 1').start()\n", "thread t 1")
+        self.unfit("import os\nos.chdir('/')\n", "working directory")
+        self.unfit("import os\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
+                   "  os.kill(os.getpid(), 9)\n", "too many of them have died")  # fmt: skip
+        self.unfit("import os, sys\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
+                   "  sys.exit(9)\n", "import unfit: SystemExit: 9")  # fmt: skip
+
+    def test_an_import_that_prints_without_end_is_stopped_at_once(self):
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        (packages / "endless.py").write_text(
+            "import os\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
+            "  while not os.path.exists('enough'):\n    os.write(1, b'x' * 4096)\n"
+        )
+        program = self.program("import os, time\nimport endless\n{wait}first_generation()\n")
+        for options in ((), ("--tee", "3")):  # it prints into a file in memory, or into a pipe that is full soon
+            job = self.start_ctrun("-n", "1", "--max-restarts", "1", "--warm", *options, program, cwd=self.tmp,
+                                   env={"PYTHONPATH": packages})  # fmt: skip
+            try:
+                job.wait_for("--warm makes no spares: an import has printed: xxx", LIMIT)
+            finally:
+                (self.tmp / "enough").touch()
+                self.go.touch()
+            self.assertEqual(job.wait(LIMIT).code, 0)
+            (self.tmp / "enough").unlink()
+            self.go.unlink()
+
+    def test_a_ready_spare_that_prints_is_ended_and_keeps_little(self):
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        (packages / "talker.py").write_text(
+            "import ctypes, os, time\n"
+            "@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)\n"
+            "def talk(_):\n"
+            "  while not os.path.exists('talk'): time.sleep(0.01)\n"
+            "  try:\n"
+            "    written = 0\n"
+            "    while True: written += os.write(1, b'x' * 4096)\n"
+            "  except OSError:\n"
+            "    with open('part', 'w') as file: file.write(str(written))\n"
+            "    os.rename('part', 'written')\n"
+            "if os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
+            "  ctypes.CDLL(None).pthread_create(ctypes.byref(ctypes.c_ulong()), None, talk, None)\n"
+        )
+        program = self.program("import os, time\nimport talker\n{wait}first_generation()\n")
+        written = self.tmp / "written"
+        for options in ((), ("--tee", "3")):  # it prints into a file in memory, or into a pipe
+            job = self.start_ctrun("-n", "1", "--max-restarts", "1", "--warm", *options, program, cwd=self.tmp,
+                                   env={"PYTHONPATH": packages, "LOGLEVEL": "info"})  # fmt: skip
+            job.wait_for("the spare of local rank 0 is ready", LIMIT)
+            if not options:
+                job.signal(signal.SIGSTOP)  # so that nobody looks at what it prints
+            (self.tmp / "talk").touch()
+            if not options:
+                testlib.wait_until(written.exists, "the end of the file in memory", LIMIT)
+                self.assertEqual(int(written.read_text()), 65536)
+                job.signal(signal.SIGCONT)
+            job.wait_for("--warm makes no spares: a spare has printed: xxx", LIMIT)
+            self.go.touch()
+            self.assertEqual(job.wait(LIMIT).code, 0)
+            (self.tmp / "talk").unlink()
+            self.go.unlink()
+
+    def test_an_interpreter_without_the_hook_never_runs_the_program(self):
+        python = self.script("python", f'#!/bin/sh\nshift\nexec {PYTHON} -I -u "$@"\n')
+        os.chmod(python, 0o755)
+        program = self.program("import os, time\nprint('ran', flush=True)\n{wait}first_generation()\n")
+        result = self.restart(
+            program, spares=0, env={"PYTHON_EXEC": python},
+            before=lambda job: job.wait_for("--warm makes no spares", LIMIT),
+        )  # fmt: skip
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("does not import sitecustomize", result.err)
+        self.assertEqual(len(re.findall(r"ran", result.out)), 4 if "[0-1]" not in result.out else 2, result)
+
+    def test_an_import_that_has_read_its_rank_is_no_use_for_another(self):
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        (packages / "ranked.py").write_text("import os\nVERSION = os.environ['CTRUN_GENERATION']\n")
+        program = self.program("import os, time\nimport ranked\n{wait}first_generation()\nprint('v', ranked.VERSION)\n")
+        result = self.restart(program, env={"PYTHONPATH": packages})
+        self.assert_warm(result)  # it was told the right one
+        self.assertNotIn("v 0", result.out)
+
+    def test_more_than_there_are_workers(self):
+        program = self.program("import os, time\n{wait}first_generation()\n")
+        result = self.restart(program, warm=("--warm=500",))
+        self.assert_warm(result)
+        self.assertIn("--warm=500: there are 2 workers here, so 2 spares will be made", result.err)
+
+    def test_fewer_than_there_are_workers(self):
+        program = self.program("import os, time\n{wait}first_generation()\n")
+        self.assert_warm(self.restart(program, warm=("--warm=1",), spares=1), number=1)
+
+    def test_no_memory_for_spares(self):
+        program = self.program("import os, time\n{wait}first_generation()\nprint('done')\n")
+        result = self.restart(program, warm=("--warm", "--warm-memory", "1"), spares=0)
+        self.assertEqual(result.code, 0, result)
+        self.assertNotIn("were warm", result.err)
+
+    def test_it_is_said_when_not_even_one_spare_fits(self):
+        program = self.program("import os, time\n{wait}first_generation()\n")
+        job = self.start_ctrun("-n", 2, "--max-restarts", "1", "--warm", "--warm-memory", "1", program, cwd=self.tmp)
+        job.wait_for("--warm makes no spares now: one takes more than the 1 MiB that --warm-memory allows", LIMIT)
+        self.go.touch()
+        self.assertEqual(job.wait(LIMIT).code, 0)
+
+    def test_it_is_said_when_some_spares_do_not_fit(self):
+        program = self.program("import os, time\nimport json\n{wait}first_generation()\n")
+        args = ("-n", 3, "--max-restarts", "1", "--warm")
+        job = self.start_ctrun(*args, program, cwd=self.tmp, env={"LOGLEVEL": "info"})
+        line = job.wait_for("the spare of local rank 0 is ready", LIMIT)
+        mib = int(re.search(r", (\d+) MiB, ", line).group(1))
+        self.go.touch()
+        self.assertEqual(job.wait(LIMIT).code, 0)
+        self.go.unlink()
+        job = self.start_ctrun(*args, "--warm-memory", mib * 5 // 2, program, cwd=self.tmp)
+        job.wait_for("--warm makes only 2 of 3 spares now: all of them take more than the ", LIMIT)
+        self.go.touch()
+        result = job.wait(LIMIT)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("generation 1: 2 of 3 workers here were warm", result.err)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root to mount a file system")
+    def test_shared_memory_that_is_full(self):
+        program = self.program("import os, time\n{wait}first_generation()\n")
+        job = self.start(
+            "unshare", "--mount", "sh", "-ec",
+            'mount -t tmpfs -o size=64k none /dev/shm && ! cat /dev/zero >/dev/shm/all 2>/dev/null && exec "$@"', "sh",
+            testlib.program("ctrun"), "-n", 2, "--max-restarts", "1", "--warm", program,
+            env={"LOGLEVEL": "info"}, cwd=self.tmp,
+        )  # fmt: skip
+        for rank in range(2):
+            job.wait_for(f"the spare of local rank {rank} is ready", LIMIT)
+        self.go.touch()
+        self.assert_warm(job.wait(LIMIT))
+
+
+if __name__ == "__main__":
+    testlib.main()

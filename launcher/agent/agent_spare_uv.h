@@ -17,6 +17,8 @@ struct ct_agent_spare {
     struct ct_strlist vars; /* the environment that it was given for its generation */
     bool seekable[3];       /* can its standard streams be repositioned? */
     int printed[2];         /* what it writes to its stdout and stderr can be read here */
+    uint64_t memory;        /* bytes that it took when memory was read last */
+    int64_t memory_ns;      /* when that was */
     bool killed;            /* its process is gone, by a signal */
     bool asked;             /* it has its environment */
     bool set;               /* and has said so */

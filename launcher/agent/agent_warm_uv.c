@@ -48,6 +48,9 @@
  * sooner, and a timer alone would notice that a millisecond later. */
 #define SET_LOOK_MS 1
 
+/* How often the memory of a spare is read, which takes some tens of microseconds. */
+#define MEMORY_MS 100
+
 static const char too_little[] = "there is too little memory";
 
 static const char *const own_names[] = {"launcher/warm/sitecustomize.py", "warm/sitecustomize.py"};
@@ -300,6 +303,17 @@ static int64_t cpu_ms_of(pid_t pid)
     return (int64_t)used.tv_sec * 1000 + used.tv_nsec / CT_NS_PER_MS;
 }
 
+/* What the spare takes, as it was not more than `age_ms` ago. */
+static uint64_t memory_of(struct ct_agent_spare *spare, int64_t age_ms)
+{
+    int64_t now_ns = ct_clock_now(NULL);
+    if (now_ns - spare->memory_ns >= age_ms * CT_NS_PER_MS) {
+        spare->memory = ct_warm_memory_of(ct_proc_pid(spare->proc));
+        spare->memory_ns = now_ns;
+    }
+    return spare->memory;
+}
+
 static void look_at_import(struct ct_agent_run *run)
 {
     struct ct_warm *policy = &run->warm.policy;
@@ -320,7 +334,7 @@ static void look_at_import(struct ct_agent_run *run)
         return;
     }
     if (!printed && message->word == CT_SPARE_READY) {
-        uint64_t bytes = ct_warm_memory_of(ct_proc_pid(spare->proc));
+        uint64_t bytes = memory_of(spare, 0);
         ct_warm_ready(policy, spare->rank, bytes);
         ct_log(&run->log, CT_LOG_INFO,
                "the spare of local rank %d is ready (pid %d, %llu MiB, %lld ms of CPU)",
@@ -356,9 +370,21 @@ static void read_memory(struct ct_agent_run *run, struct ct_warm_memory *memory)
     ct_warm_memory_read(&ct_warm_here, memory);
     for (struct ct_list *l = run->warm.all.next; l != &run->warm.all; l = l->next) {
         struct ct_agent_spare *spare = CT_CONTAINER_OF(l, struct ct_agent_spare, link);
-        if (spare->proc != NULL) {
-            memory->spares += ct_warm_memory_of(ct_proc_pid(spare->proc));
+        if (spare->proc == NULL || spare->channel < 0) {
+            continue;
         }
+        memory->spares += memory_of(spare, MEMORY_MS);
+    }
+}
+
+/* Ends a spare, so that there is more memory. The kernel may take a while. */
+static void drop_for(struct ct_agent_run *run, int rank, struct ct_warm_memory *memory)
+{
+    struct ct_agent_spare *spare = find_spare(run, rank);
+    if (spare != NULL) {
+        memory->available += spare->memory;
+        memory->spares -= spare->memory < memory->spares ? spare->memory : memory->spares;
+        ct_agent_spare_end(spare);
     }
 }
 
@@ -383,8 +409,10 @@ static void on_look(uv_timer_t *timer)
             }
             return;
         case CT_WARM_DROP:
+            drop_for(run, action.spare, &memory);
+            break;
         case CT_WARM_GIVE_UP:
-            drop(run, action.act == CT_WARM_DROP ? action.spare : -1);
+            drop(run, -1);
             break;
         case CT_WARM_PLAN:
         case CT_WARM_MAKE:

@@ -22,7 +22,8 @@ extern const struct ct_warm_roots ct_warm_here;
  * left. */
 void ct_warm_memory_read(const struct ct_warm_roots *roots, struct ct_warm_memory *out);
 
-/* Bytes that a process shares with nobody, as far as that is known at once. */
+/* Bytes that are free when the process ends: its anonymous pages, and files in memory that have no
+ * name any more. */
 uint64_t ct_warm_memory_of(pid_t pid);
 
 #endif

@@ -141,6 +141,44 @@ class Spares(WarmCase):
         self.go.touch()
         self.assertEqual(job.wait(LIMIT).code, 0)
 
+    def test_a_file_in_memory_counts_as_memory_of_the_spare(self):
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        (packages / "large.py").write_text(
+            "import os\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
+            "  keep = os.memfd_create('large')\n  os.posix_fallocate(keep, 0, 100 << 20)\n"
+        )
+        program = self.program("import os, time\nimport large\n{wait}first_generation()\n")
+        job = self.start_ctrun("-n", 2, "--max-restarts", "1", "--warm", "--warm-memory", "90", program,
+                               cwd=self.tmp, env={"PYTHONPATH": packages})  # fmt: skip
+        job.wait_for("--warm makes no spares now: one takes more than the 90 MiB that --warm-memory allows", LIMIT)
+        self.go.touch()
+        self.assertEqual(job.wait(LIMIT).code, 0)
+
+    def test_a_ready_spare_that_grows_is_ended_alone(self):
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        (packages / "grower.py").write_text(
+            "import ctypes, os, time\n"
+            "@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)\n"
+            "def grow(_):\n"
+            "  while not os.path.exists('grow'): time.sleep(0.01)\n"
+            "  os.posix_fallocate(os.memfd_create('large'), 0, 200 << 20)\n"
+            "  while True: time.sleep(1)\n"
+            "if os.getenv('CTRUN_GENERATION') == '1' and os.getenv('LOCAL_RANK') == '2':\n"
+            "  ctypes.CDLL(None).pthread_create(ctypes.byref(ctypes.c_ulong()), None, grow, None)\n"
+        )
+        program = self.program("import os, time\nimport grower\n{wait}first_generation()\n")
+        job = self.start_ctrun("-n", 3, "--max-restarts", "1", "--warm", "--warm-memory", "200", program,
+                               cwd=self.tmp, env={"PYTHONPATH": packages, "LOGLEVEL": "info"})  # fmt: skip
+        job.wait_for("the spare of local rank 2 is ready", LIMIT)
+        (self.tmp / "grow").touch()
+        job.wait_for("--warm makes only 2 of 3 spares now: all of them take more than the 200 MiB", LIMIT)
+        self.go.touch()
+        result = job.wait(LIMIT)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("generation 1: 2 of 3 workers here were warm", result.err)
+
     def test_it_is_said_when_some_spares_do_not_fit(self):
         program = self.program("import os, time\nimport json\n{wait}first_generation()\n")
         args = ("-n", 3, "--max-restarts", "1", "--warm")

@@ -7,12 +7,21 @@
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define KIB ((uint64_t)1024)
+#define MIB (1024 * KIB)
+
+/* A file of this size is counted if the sum grows by that, give or take what the test itself uses.
+ */
+#define LARGE (16 * MIB)
+#define NOISE (4 * MIB)
 
 /* A machine in a folder. */
 struct scene {
@@ -102,12 +111,86 @@ static void test_what_cannot_be_read_is_zero(void **state)
     assert_true(ct_warm_memory_of(getpid()) > 0);
 }
 
+static void assert_grown(uint64_t before, uint64_t by)
+{
+    uint64_t now = ct_warm_memory_of(getpid());
+    assert_in_range(now, before + by - (by > 0 ? NOISE : 0), before + by + NOISE);
+}
+
+static char *map(int fd, int flags)
+{
+    char *bytes = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, flags, fd, 0);
+    assert_ptr_not_equal(bytes, MAP_FAILED);
+    return bytes;
+}
+
+static int large_memfd(void)
+{
+    int fd = memfd_create("test", MFD_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(posix_fallocate(fd, 0, LARGE), 0);
+    return fd;
+}
+
+static void test_a_file_in_memory_counts_once(void **state)
+{
+    (void)state;
+    uint64_t before = ct_warm_memory_of(getpid());
+    int fd = large_memfd();
+    assert_grown(before, LARGE);
+    int again = dup(fd);
+    assert_grown(before, LARGE);
+    char *bytes = map(fd, MAP_SHARED);
+    memset(bytes, 1, LARGE);
+    assert_grown(before, LARGE);
+    close(fd);
+    close(again);
+    assert_grown(before, LARGE);
+    munmap(bytes, LARGE);
+    assert_grown(before, 0);
+}
+
+static void test_shared_memory_without_a_name_counts(void **state)
+{
+    (void)state;
+    uint64_t before = ct_warm_memory_of(getpid());
+    int fd = large_memfd();
+    char *bytes = map(-1, MAP_SHARED | MAP_ANONYMOUS);
+    memset(bytes, 1, LARGE);
+    assert_grown(before, 2 * LARGE);
+    close(fd);
+    munmap(bytes, LARGE);
+}
+
+/* A data set in /dev/shm is there for all, and stays when a spare ends. */
+static void test_a_file_with_a_name_does_not_count(void **state)
+{
+    (void)state;
+    char path[] = "/dev/shm/ct-test-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    if (ftruncate(fd, LARGE) != 0) {
+        fail();
+    }
+    uint64_t before = ct_warm_memory_of(getpid());
+    char *bytes = map(fd, MAP_SHARED);
+    memset(bytes, 1, LARGE);
+    assert_grown(before, 0);
+    assert_int_equal(unlink(path), 0);
+    assert_grown(before, LARGE);
+    close(fd);
+    munmap(bytes, LARGE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_machine),
         cmocka_unit_test(test_a_cgroup_with_less),
         cmocka_unit_test(test_what_cannot_be_read_is_zero),
+        cmocka_unit_test(test_a_file_in_memory_counts_once),
+        cmocka_unit_test(test_shared_memory_without_a_name_counts),
+        cmocka_unit_test(test_a_file_with_a_name_does_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@ VARIABLE = "CTRUN_WARM"
 MESSAGE_MAX = 65536  # bytes, as in launcher/warm/spare.h
 PLAN_MAX = 60000
 FILES_MAX = 200  # of the job's own, that a plan reads
+ASIDE = 63  # the last descriptor of a small table: what imports open gets the numbers of a cold start
 
 # The variables that may differ between what a spare was started with and what it is to be as a worker. The
 # build puts the names here; worker/job/meson.build has them.
@@ -398,6 +399,22 @@ class Spare:
             os.close(descriptor)
 
 
+def put_aside(descriptor):
+    """Moves the socket away from the lowest numbers. Returns its descriptor."""
+    try:
+        os.fstat(ASIDE)
+    except OSError:  # it is free
+        try:
+            os.dup2(descriptor, ASIDE, inheritable=False)
+        except OSError:  # more than there may be
+            pass
+        else:
+            os.close(descriptor)
+            return ASIDE
+    os.set_inheritable(descriptor, False)
+    return descriptor
+
+
 def read_environment(descriptor):
     with open(descriptor, "rb") as block:
         entries = [os.fsdecode(entry).partition("=") for entry in block.read().split(b"\0") if entry]
@@ -445,8 +462,8 @@ def main():
     version, descriptor, role = strip()
     import _socket
 
+    descriptor = put_aside(descriptor)
     channel = _socket.socket(fileno=descriptor)
-    os.set_inheritable(descriptor, False)
     spare = Spare(channel, descriptor)
     try:
         if version != VERSION:

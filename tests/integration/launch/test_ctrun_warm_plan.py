@@ -55,7 +55,7 @@ class Environment(testlib.Case):
 class Plan(unittest.TestCase):
     """What the part in Python takes of a program; under each Python that is installed."""
 
-    PYTHONS = sorted({shutil.which(f"python3.{minor}") for minor in range(8, 15)} - {None} | {PYTHON})
+    PYTHONS = sorted({shutil.which(f"python3.{minor}") for minor in range(8, 16)} - {None} | {PYTHON})
 
     def setUp(self):
         self.tmp = pathlib.Path(tempfile.mkdtemp(prefix="ctrun-test-"))
@@ -139,6 +139,14 @@ class Plan(unittest.TestCase):
             self.assertEqual(word, "no", text)
             self.assertIn(reason, why)
         self.assertEqual(self.ask(PYTHON, self.tmp / "nowhere.py")[0], "no")
+
+    def test_a_lazy_import_stays_lazy(self):
+        program = self.tmp / "program.py"
+        program.write_text("import csv\nlazy import wave\nlazy from xml import dom\nimport json\n")
+        for python in self.PYTHONS:
+            if subprocess.run([python, "-c", "lazy import os"], capture_output=True, check=False).returncode == 0:
+                word, plan = self.ask(python, program)
+                self.assertEqual((word, [line for line in plan.split("\n") if line[0] == "i"]), ("plan", ["i csv", "i json"]))
 
     def test_names_replace_it(self):
         (self.tmp / "program.py").write_text("import csv\n")

@@ -35,11 +35,20 @@ class Spares(WarmCase):
         self.unfit("import os\nif os.fork() == 0:\n  os.execvp('sleep', ['sleep', '100'])\n", "has started a process")
         self.unfit("import threading, time\n"
                    "threading.Thread(target=time.sleep, args=(9,), daemon=True, name='t 1').start()\n", "thread t 1")
+        self.unfit("import _thread, time\nbegun = _thread.allocate_lock()\nbegun.acquire()\n"
+                   "def run():\n  begun.release()\n  time.sleep(9)\n"
+                   "_thread.start_new_thread(run, ())\nbegun.acquire()\n", "has started a thread")
         self.unfit("import os\nos.chdir('/')\n", "working directory")
         self.unfit("import os\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
                    "  os.kill(os.getpid(), 9)\n", "too many of them have died")  # fmt: skip
         self.unfit("import os, sys\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
                    "  sys.exit(9)\n", "import unfit: SystemExit: 9")  # fmt: skip
+
+    def test_a_package_that_is_upgraded_during_the_import(self):
+        """The new file has the time that it has in the package, as dpkg and tar make it."""
+        self.unfit("import os\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
+                   "  with open(__file__) as old, open('new', 'w') as new: new.write(old.read())\n"
+                   "  os.utime('new', (10**9, 10**9))\n  os.replace('new', __file__)\n", "unfit.py has changed meanwhile")  # fmt: skip
 
     def test_an_import_that_prints_without_end_is_stopped_at_once(self):
         packages = self.tmp / "site-packages"

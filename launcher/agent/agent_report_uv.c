@@ -432,6 +432,9 @@ static struct ct_job_end end_of(const struct ct_agent_run *run)
     const struct ct_resolved *resolved = run->job->resolved;
     struct ct_warm_facts warm = {0};
     ct_agent_warm_facts(run, &warm);
+    if (warm.making == CT_WARM_MAKING_LATER && run->warm.at_stop != CT_WARM_MAKING_UNKNOWN) {
+        warm.making = run->warm.at_stop; /* there is no later */
+    }
     return (struct ct_job_end){
         .run_id = run->job->run_id,
         .host = run->job->machine->host,

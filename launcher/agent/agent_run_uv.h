@@ -163,6 +163,7 @@ struct ct_agent_warm {
     char *plan;                      /* what spares are told to import; NULL = not known */
     bool said_off;                   /* the user was told that no spare is made any more */
     bool said_full;                  /* the user was told that memory is too small for all spares */
+    enum ct_warm_making at_stop;     /* what became of spares when the last generation stopped */
     int taken;                       /* workers of this generation that were spares */
     int taken_in_all;                /* and of all generations */
     char cold[CT_WARM_WHY_MAX];      /* why a spare of this generation is no worker; "" = all are */

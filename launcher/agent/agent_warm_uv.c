@@ -519,6 +519,9 @@ void ct_agent_warm_stop(struct ct_agent_run *run)
     if (!run->warm.on) {
         return;
     }
+    if (policy->running) {
+        run->warm.at_stop = ct_warm_making(policy);
+    }
     ct_warm_stop(policy);
     /* The next world may be long in coming. A look at once would delay it. */
     uv_timer_start(&run->warm.timer, on_look, CT_WARM_QUIET_MS, 0);
@@ -751,6 +754,7 @@ void ct_agent_warm_facts(const struct ct_agent_run *run, struct ct_warm_facts *o
     }
     out->wanted = policy->count;
     out->ready = ct_warm_count(policy, CT_WARM_READY);
+    out->making = ct_warm_making(policy);
     out->workers = run->warm.taken;
     out->mib = (int)(policy->each >> 20 < INT_MAX ? policy->each >> 20 : INT_MAX);
     const char *why = policy->off ? policy->why : ct_warm_none_fits(policy) ? too_little : "";

@@ -461,6 +461,7 @@ static bool add_warm(cJSON *root, const struct ct_job_end *end)
     }
     cJSON *item = cJSON_AddObjectToObject(root, "warm");
     return item != NULL && ct_json_add_number(item, "wanted", warm->wanted) &&
+           ct_json_add_text(item, "state", ct_msg_making_name(warm->making)) &&
            ct_json_add_number(item, "workers", warm->workers) &&
            ct_json_add_number(item, "workers_in_all", end->warm_in_all) &&
            ct_json_add_number(item, "mib", warm->mib) && ct_json_add_name(item, "off", warm->off) &&

@@ -212,3 +212,17 @@ int ct_warm_count(const struct ct_warm *warm, enum ct_warm_state state)
     }
     return count;
 }
+
+enum ct_warm_making ct_warm_making(const struct ct_warm *warm)
+{
+    if (warm->off) {
+        return CT_WARM_MAKING_OFF;
+    }
+    if (ct_warm_count(warm, CT_WARM_READY) == warm->count) {
+        return CT_WARM_MAKING_DONE;
+    }
+    if (warm->full && warm->importing < 0) {
+        return CT_WARM_MAKING_MEMORY;
+    }
+    return warm->running ? CT_WARM_MAKING_NOW : CT_WARM_MAKING_LATER;
+}

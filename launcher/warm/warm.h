@@ -21,6 +21,7 @@
 #define CT_LAUNCHER_WARM_WARM_H
 
 #include "common/err.h"
+#include "rendezvous/control/control.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -118,5 +119,7 @@ void ct_warm_turn_off(struct ct_warm *warm, const char *why);
 bool ct_warm_none_fits(const struct ct_warm *warm);
 
 int ct_warm_count(const struct ct_warm *warm, enum ct_warm_state state);
+
+enum ct_warm_making ct_warm_making(const struct ct_warm *warm);
 
 #endif

@@ -155,6 +155,13 @@ static const struct ct_json_field warm_fields[] = {
     TEXT(ON(BEAT), "cold", warm.cold),
 };
 #define WARM_FIELDS (sizeof(warm_fields) / sizeof(warm_fields[0]))
+/* This one is absent in the BEAT of an older ctrun. */
+static const char *const makings[CT_WARM_MAKINGS] = {
+    "unknown", "ready", "making", "waiting", "memory", "off",
+};
+static const struct ct_json_field making_field = {
+    ON(BEAT), "state", CT_JSON_NAME, offsetof(struct ct_msg, warm.making), CT_WARM_MAKINGS,
+    0,        0,       makings};
 
 /* This field is absent without a token. */
 static const struct ct_json_field answer_field = OTHER(HAS_ANSWER, "answer", answer, CT_JSON_HEX);
@@ -275,11 +282,17 @@ static int add_election(cJSON *object, const struct ct_msg *msg)
     return 0;
 }
 
+const char *ct_msg_making_name(enum ct_warm_making making)
+{
+    return makings[making];
+}
+
 static int warm_to_json(const struct ct_msg *msg, cJSON **out)
 {
     cJSON *object = cJSON_CreateObject();
     if (object == NULL ||
-        ct_json_write_fields(object, warm_fields, WARM_FIELDS, 1UL << msg->type, msg) != 0) {
+        ct_json_write_fields(object, warm_fields, WARM_FIELDS, 1UL << msg->type, msg) != 0 ||
+        ct_json_write_fields(object, &making_field, 1, 1UL << msg->type, msg) != 0) {
         cJSON_Delete(object);
         return CT_ENOMEM;
     }
@@ -493,6 +506,7 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
     const cJSON *warm = cJSON_GetObjectItemCaseSensitive(object, "warm");
     if (out->type == CT_MSG_BEAT && warm != NULL) {
         int rc = ct_json_read_fields(warm, warm_fields, WARM_FIELDS, on, out, err);
+        rc = rc == 0 ? read_optional(warm, &making_field, out, err) : rc;
         if (rc != 0) {
             return rc;
         }

@@ -170,6 +170,20 @@ struct ct_msg_query {
 
 #define CT_WARM_WHY_TEXT_MAX ((size_t)200)
 
+/* What becomes of the spares of --warm. */
+enum ct_warm_making {
+    CT_WARM_MAKING_UNKNOWN, /* an older ctrun does not say */
+    CT_WARM_MAKING_DONE,    /* all that are wanted are ready */
+    CT_WARM_MAKING_NOW,
+    CT_WARM_MAKING_LATER,  /* when all workers of a generation run */
+    CT_WARM_MAKING_MEMORY, /* memory allows no more in this generation */
+    CT_WARM_MAKING_OFF,    /* they cannot be made: `off` says why */
+    CT_WARM_MAKINGS,
+};
+
+/* In status and reports: "unknown", "ready", "making", "waiting", "memory" and "off". */
+const char *ct_msg_making_name(enum ct_warm_making making);
+
 /* What an agent keeps ready with --warm. */
 struct ct_warm_facts {
     int wanted;  /* spares; 0 = it has no --warm */
@@ -181,6 +195,7 @@ struct ct_warm_facts {
     /* Why a spare did not become a worker of this generation, the last one of which that is true.
      */
     char cold[CT_WARM_WHY_TEXT_MAX];
+    enum ct_warm_making making;
 };
 
 struct ct_msg {

@@ -135,7 +135,22 @@ static void put_job(struct text *text, const cJSON *job)
         restarts);
 }
 
-/* What --warm keeps ready, in all and where there is a reason for less. */
+/* Is this the state of the spares of any node? */
+static bool any_spares(const cJSON *job, const char *state)
+{
+    const cJSON *node;
+    cJSON_ArrayForEach(node, cJSON_GetObjectItemCaseSensitive(job, "nodes"))
+    {
+        const cJSON *warm = cJSON_GetObjectItemCaseSensitive(node, "warm");
+        if (strcmp(ct_json_text(warm, "state", ""), state) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What --warm keeps ready, in all and where there is a reason for less. While more are made, what
+ * one takes is not known for sure, and the line has no room for it. */
 static void put_warm(struct text *text, const cJSON *job)
 {
     double wanted = ct_json_number(job, "warm_wanted", 0);
@@ -145,7 +160,11 @@ static void put_warm(struct text *text, const cJSON *job)
     if (wanted == 0) {
         return;
     }
-    if (mib > 0) {
+    if (any_spares(job, "making")) {
+        (void)snprintf(memory, sizeof(memory), ", being made");
+    } else if (any_spares(job, "waiting")) {
+        (void)snprintf(memory, sizeof(memory), ", not yet made");
+    } else if (mib > 0) {
         (void)snprintf(memory, sizeof(memory), " (%.0f MiB each)", mib);
     }
     put(text, "warm: %.0f of %.0f spares ready%s, %.0f of the workers were spares",
@@ -157,6 +176,9 @@ static void put_warm(struct text *text, const cJSON *job)
         const char *off = ct_json_text(warm, "off", ""), *cold = ct_json_text(warm, "cold", "");
         if (off[0] != '\0') {
             put(text, "no spares on %s: %s", ct_json_text(node, "host", "?"), off);
+        } else if (strcmp(ct_json_text(warm, "state", ""), "memory") == 0) {
+            put(text, "fewer spares on %s: there is too little memory",
+                ct_json_text(node, "host", "?"));
         }
         if (cold[0] != '\0') {
             put(text, "cold start on %s: %s", ct_json_text(node, "host", "?"), cold);

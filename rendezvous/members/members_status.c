@@ -66,6 +66,7 @@ static bool add_warm(cJSON *node, const struct ct_warm_facts *warm)
     cJSON *item = cJSON_AddObjectToObject(node, "warm");
     return item != NULL && ct_json_add_number(item, "wanted", warm->wanted) &&
            ct_json_add_number(item, "ready", warm->ready) &&
+           ct_json_add_text(item, "state", ct_msg_making_name(warm->making)) &&
            ct_json_add_number(item, "workers", warm->workers) &&
            ct_json_add_number(item, "mib", warm->mib) && ct_json_add_name(item, "off", warm->off) &&
            ct_json_add_name(item, "cold", warm->cold);

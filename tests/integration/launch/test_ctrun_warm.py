@@ -137,14 +137,20 @@ class Warm(WarmCase):
         self.assertIn("version 2", result.out)
 
     def test_the_status_tells_of_the_spares(self):
-        program = self.program("import os, time\n{wait}first_generation()\n"
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        (packages / "slow.py").write_text(
+            "import os, time\ngeneration = os.getenv('CTRUN_GENERATION')\n"
+            "while generation != '0' and not os.path.exists('import-' + generation): time.sleep(0.01)\n"
+        )
+        program = self.program("import os, time\nimport slow\n{wait}first_generation()\n"
                                f"while not os.path.exists({str(self.tmp / 'end')!r}): time.sleep(0.01)\n")  # fmt: skip
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         report = self.tmp / "report.json"
         job = self.start_ctrun(
             "-n", 2, "--max-restarts", "1", "--master-port", port, "--report", report, "--warm", program,
-            cwd=self.tmp, env={"LOGLEVEL": "info"},
+            cwd=self.tmp, env={"LOGLEVEL": "info", "PYTHONPATH": packages},
         )  # fmt: skip
         self.addCleanup((self.tmp / "end").touch)
 
@@ -152,6 +158,8 @@ class Warm(WarmCase):
             listed = self.run_program(testlib.program("ctrun-stat"), f"127.0.0.1:{port}").out
             return all(text in listed for text in texts)
 
+        testlib.wait_until(lambda: shown("warm: 0 of 2 spares ready, being made, 0 of"), "the making", LIMIT)
+        (self.tmp / "import-1").touch()
         testlib.wait_until(lambda: shown("warm: 2 of 2 spares ready (", "each), 0 of the workers"), "the spares", LIMIT)
         os.kill(self.spares(job, 2)[1], signal.SIGSTOP)
         self.go.touch()
@@ -163,6 +171,7 @@ class Warm(WarmCase):
         self.assertEqual(job.wait(LIMIT).code, 0)
         warm = json.loads(report.read_text())["warm"]
         self.assertEqual((warm["wanted"], warm["workers"], warm["workers_in_all"], warm["off"]), (2, 1, 1, ""))
+        self.assertEqual(warm["state"], "making")  # the imports of the next generation wait for ever
         self.assertRegex(warm["cold"], r"^its spare \(pid \d+\) does not answer$")
 
     def test_spares_are_made_while_machines_are_missing(self):

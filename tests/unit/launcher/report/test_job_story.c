@@ -232,13 +232,15 @@ static void the_report_has_the_warm_starts(void **state)
     assert_null(strstr(ct_buf_cstr(&text), "\"workers_in_all\""));
     ct_buf_reset(&text);
     story.first_warm = 1;
-    end.warm = (struct ct_warm_facts){.wanted = 2, .workers = 1, .mib = 7, .cold = "a file\x1b"};
+    end.warm = (struct ct_warm_facts){
+        .wanted = 2, .workers = 1, .mib = 7, .cold = "a file\x1b", .making = CT_WARM_MAKING_NOW};
     end.warm_in_all = 3;
     assert_int_equal(ct_job_story_json(&story, &end, &text), 0);
     cJSON *root = cJSON_Parse(ct_buf_cstr(&text));
     const cJSON *warm = cJSON_GetObjectItemCaseSensitive(root, "warm");
     const cJSON *times = cJSON_GetObjectItemCaseSensitive(root, "start_up");
     assert_true(ct_json_number(warm, "wanted", -1) == 2);
+    assert_string_equal(ct_json_text(warm, "state", "?"), "making");
     assert_true(ct_json_number(warm, "workers", -1) == 1);
     assert_true(ct_json_number(warm, "workers_in_all", -1) == 3);
     assert_true(ct_json_number(warm, "mib", -1) == 7);

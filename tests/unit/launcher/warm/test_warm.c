@@ -248,6 +248,33 @@ static void test_no_spare_fits(void **state)
     ct_warm_fini(&warm);
 }
 
+static void test_it_says_what_becomes_of_the_spares(void **state)
+{
+    (void)state;
+    const struct ct_warm_memory scarce = {.total = 1000 * MIB, .available = 99 * MIB};
+    struct ct_warm warm;
+    assert_int_equal(ct_warm_init(&warm, 2, 0), 0);
+    assert_int_equal(ct_warm_making(&warm), CT_WARM_MAKING_LATER);
+    ct_warm_run(&warm, 0);
+    assert_int_equal(ct_warm_making(&warm), CT_WARM_MAKING_NOW);
+    assert_int_equal(step(&warm, 1000).act, CT_WARM_PLAN);
+    ct_warm_planned(&warm);
+    for (int spare = 0; spare < 2; spare++) {
+        assert_int_equal(step(&warm, 1100).act, CT_WARM_MAKE);
+        assert_int_equal(ct_warm_making(&warm), CT_WARM_MAKING_NOW);
+        ct_warm_ready(&warm, spare, MIB);
+    }
+    assert_int_equal(ct_warm_making(&warm), CT_WARM_MAKING_DONE);
+    assert_int_equal(ct_warm_step(&warm, &scarce, ms(1200)).act, CT_WARM_DROP);
+    assert_int_equal(ct_warm_making(&warm), CT_WARM_MAKING_MEMORY);
+    ct_warm_run(&warm, 0);
+    ct_warm_stop(&warm);
+    assert_int_equal(ct_warm_making(&warm), CT_WARM_MAKING_LATER);
+    ct_warm_turn_off(&warm, "an import has printed");
+    assert_int_equal(ct_warm_making(&warm), CT_WARM_MAKING_OFF);
+    ct_warm_fini(&warm);
+}
+
 static void test_turning_off_ends_all_spares(void **state)
 {
     (void)state;
@@ -293,6 +320,7 @@ int main(void)
         cmocka_unit_test(test_memory_is_looked_at_while_no_generation_runs),
         cmocka_unit_test(test_all_spares_together_stay_below_the_limit),
         cmocka_unit_test(test_spares_that_die_again_and_again_end_it),
+        cmocka_unit_test(test_it_says_what_becomes_of_the_spares),
         cmocka_unit_test(test_turning_off_ends_all_spares),
         cmocka_unit_test(test_deaths_are_counted_in_each_generation),
         cmocka_unit_test(test_a_plan_that_was_killed_is_made_again),

@@ -10,6 +10,7 @@
 #include "tests/lib/fault.h"
 
 #include <getopt.h>
+#include <stdio.h>
 
 /* ---- options -------------------------------------------------------------------------------- */
 
@@ -229,6 +230,36 @@ static void test_one_earlier_failure_is_counted(void **state)
     cJSON_Delete(json);
 }
 
+/* Two nodes with two spares each, whose states are `state` and "ready". */
+static void assert_spares(const char *state, const char *off, const char *want)
+{
+    char text[640];
+    struct ct_buf out = CT_BUF_INIT;
+    (void)snprintf(text, sizeof(text),
+                   "{\"health\":\"healthy\",\"job\":{\"state\":\"running\",\"warm_wanted\":4,"
+                   "\"warm_ready\":3,\"warm_workers\":0,\"warm_spare_mib\":300,\"nodes\":["
+                   "{\"host\":\"n\",\"warm\":{\"state\":\"%s\",\"off\":\"%s\"}},"
+                   "{\"host\":\"m\",\"warm\":{\"state\":\"ready\"}}]}}",
+                   state, off);
+    cJSON *json = document(text);
+    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_non_null(strstr(ct_buf_cstr(&out), want));
+    ct_buf_fini(&out);
+    cJSON_Delete(json);
+}
+
+static void test_the_table_says_what_becomes_of_spares(void **state)
+{
+    (void)state;
+    assert_spares("ready", "", "\nwarm: 3 of 4 spares ready (300 MiB each), 0 of the workers");
+    assert_spares("making", "", "\nwarm: 3 of 4 spares ready, being made, 0 of the workers");
+    assert_spares("waiting", "", "\nwarm: 3 of 4 spares ready, not yet made, 0 of the workers");
+    assert_spares("memory", "", "\nfewer spares on n: there is too little memory\n");
+    assert_spares("memory", "there is too little memory",
+                  "\nno spares on n: there is too little memory\n");
+    assert_spares("off", "it hangs", "\nno spares on n: it hangs\n");
+}
+
 static void test_the_table_shows_problems_job_store_and_workers(void **state)
 {
     (void)state;
@@ -355,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_a_wrong_command_line_is_refused_with_its_reason),
         cmocka_unit_test(test_no_size_is_beyond_the_largest_unit),
         cmocka_unit_test(test_one_earlier_failure_is_counted),
+        cmocka_unit_test(test_the_table_says_what_becomes_of_spares),
         cmocka_unit_test(test_the_table_shows_problems_job_store_and_workers),
         cmocka_unit_test(test_a_document_that_is_no_status_is_refused),
         cmocka_unit_test(test_a_hostile_document_is_cut_and_made_harmless),

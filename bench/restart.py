@@ -3,7 +3,7 @@
 """How soon training goes on after a worker was killed, with two workers on the CPU: the same unmodified
 PyTorch script (bench/ddp.py: DDP over gloo) under ctrun, under `ctrun --warm` and under `torchrun
 --standalone`, which is the comparison; and, for itself, `ctrun train`, which is another program in another language,
-cold and warm.
+cold and warm. MPICH's mpiexec and srun do not start workers again (bench/README.md).
 
     bench/restart.py [--build DIR] [--kills N] [--data DIR] [--torch-venv DIR] [--realtime] [--rest SECONDS]
                      [--hurry] [--only NAME,...] [--out FILE]

@@ -182,7 +182,6 @@ static void on_up(void *data, const char *address)
         ct_job_story_connected(&run->report.story, ct_clock_now(NULL));
         ct_trace_job_end(&run->trace.data, CT_TRACE_CONNECT, NULL, ct_clock_now(NULL));
         ct_trace_job_begin(&run->trace.data, CT_TRACE_RENDEZVOUS, ct_clock_now(NULL));
-        ct_agent_warm_wait(run);
     }
     ct_agent_address_link_up(run);
 }

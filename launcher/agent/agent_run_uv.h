@@ -407,9 +407,8 @@ void ct_agent_keep_report(struct ct_agent_run *run);
 /* Does nothing without --warm, or where it has no effect. CT_ENOMEM. */
 CT_MUST_CHECK int ct_agent_warm_open(struct ct_agent_run *run, struct ct_err *err);
 
-/* To be called when the link is up for the first time: spares can import while machines are
- * missing.
- */
+/* To be called at the beginning: spares can import while machines are missing, also that of the
+ * store. */
 void ct_agent_warm_wait(struct ct_agent_run *run);
 
 /* To be called when all workers of a generation have started; and when they are to stop, or a world

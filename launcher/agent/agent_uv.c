@@ -433,6 +433,7 @@ int ct_agent_run(const struct ct_job_spec *job, struct ct_outcome *out, struct c
         log_start(&run);
         ct_agent_page_say(&run, false);
         (void)uv_timer_start(&run.store.timer, on_kernel_log_due, KERNEL_LOG_AFTER_MS, 0);
+        ct_agent_warm_wait(&run);
         ct_agent_dispatch(&run, (struct ct_agent_event){.type = CT_AGENT_EV_BEGIN});
     } else {
         close_all(&run);

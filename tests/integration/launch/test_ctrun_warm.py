@@ -174,12 +174,16 @@ class Warm(WarmCase):
         self.assertEqual(warm["state"], "making")  # the imports of the next generation wait for ever
         self.assertRegex(warm["cold"], r"^its spare \(pid \d+\) does not answer$")
 
-    def test_spares_are_made_while_machines_are_missing(self):
-        report = self.tmp / "report.json"
+    def late(self, first):
+        """A job of two machines, the second of which comes when the spares of node rank `first` are ready. The bill
+        of the one that has waited says so, in the report and, since the job fails, in words."""
         program = self.script(
             "program.py",
-            "import json, os\n"
-            "print('rank', *(os.environ[name] for name in ('RANK', 'WORLD_SIZE', 'GROUP_RANK', 'MASTER_PORT')))\n",
+            "import json, os, time\n"
+            "told = [os.environ[name] for name in ('RANK', 'WORLD_SIZE', 'GROUP_RANK', 'MASTER_PORT')]\n"
+            f"with open({str(self.tmp)!r} + '/told.' + told[0], 'w') as file: json.dump(told, file)\n"
+            f"while not all(os.path.exists({str(self.tmp)!r} + f'/told.{{rank}}') for rank in range(4)): time.sleep(0.01)\n"
+            "os._exit(3 if told[0] == '0' else 0)\n",
         )
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
@@ -187,21 +191,31 @@ class Warm(WarmCase):
         def join(rank):
             return self.start_ctrun(
                 "--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port, "-n", "2",
-                "--warm", "--report", report if rank == 1 else self.tmp / "other", program,
+                "--warm", "--report", self.tmp / f"report.{rank}", program,
                 env={"LOGLEVEL": "info"}, cwd=self.tmp,
             )  # fmt: skip
 
-        first = join(0)  # hosts the store
-        first.wait_for("the spare of local rank 1 is ready", LIMIT)
-        second = join(1)
-        results = [first.wait(LIMIT), second.wait(LIMIT)]
-        self.assertEqual([result.code for result in results], [0, 0], results)
-        self.assertIn("generation 0: 2 of 2 workers here were warm", results[0].err)
-        told = sorted(re.findall(r"rank (\d+) (\d+) (\d+) (\d+)", "".join(result.out for result in results)))
-        store = {line[3] for line in told}
-        self.assertEqual([line[:3] for line in told], [(str(r), "4", str(r // 2)) for r in range(4)])
-        self.assertEqual(len(store), 1)
-        self.assertEqual(json.loads((self.tmp / "other").read_text())["start_up"]["warm"], 2)
+        jobs = {first: join(first)}
+        jobs[first].wait_for("the spare of local rank 1 is ready", LIMIT)
+        jobs[1 - first] = join(1 - first)
+        results = [jobs[rank].wait(LIMIT) for rank in range(2)]
+        self.assertEqual([result.code for result in results], [3, 3], results)
+        waited = results[first].err
+        self.assertIn("generation 0: 2 of 2 workers here were warm", waited)
+        self.assertRegex(waited, r"start-up here: connected in .*, spawned in [\d.]+ s \(2 of 2 warm\)\n")
+        told = [json.loads((self.tmp / f"told.{rank}").read_text()) for rank in range(4)]
+        self.assertEqual([line[:3] for line in told], [[str(r), "4", str(r // 2)] for r in range(4)])
+        self.assertEqual(len({line[3] for line in told}), 1)  # one store
+        bill = json.loads((self.tmp / f"report.{first}").read_text())["start_up"]
+        self.assertEqual(bill["warm"], 2)
+        # CT_WARM_BEGIN_MS passes before any spare is made.
+        self.assertGreater(bill["connect_s"] + bill["wait_s"], 1)
+
+    def test_spares_are_made_while_a_machine_is_missing(self):
+        self.late(0)
+
+    def test_spares_are_made_while_the_machine_of_the_store_is_missing(self):
+        self.late(1)
 
     def test_a_job_that_ends_before_all_have_come_leaves_no_spare(self):
         program = self.script("program.py", "import json\n")

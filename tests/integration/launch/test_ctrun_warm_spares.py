@@ -2,6 +2,7 @@
 """Warm starts: what is no use as a spare, and how many spares there are."""
 
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -49,6 +50,28 @@ class Spares(WarmCase):
         self.unfit("import os\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
                    "  with open(__file__) as old, open('new', 'w') as new: new.write(old.read())\n"
                    "  os.utime('new', (10**9, 10**9))\n  os.replace('new', __file__)\n", "unfit.py has changed meanwhile")  # fmt: skip
+
+    def test_a_spare_that_is_stopped_while_it_imports_holds_up_nothing(self):
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        (packages / "stopper.py").write_text(
+            "import os, signal\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
+            "  with open('part', 'w') as file: file.write(str(os.getpid()))\n"
+            "  os.rename('part', 'stopped')\n  os.kill(os.getpid(), signal.SIGSTOP)\n"
+        )
+        stopped = self.tmp / "stopped"
+
+        def wait(job):
+            testlib.wait_until(stopped.exists, "the import", LIMIT)
+            stat = pathlib.Path("/proc", stopped.read_text(), "stat")
+            testlib.wait_until(lambda: ") T " in stat.read_text(), "the stop", LIMIT)
+
+        program = self.program("import os, time\nimport stopper\n{wait}first_generation()\nprint('done')\n")
+        result = self.restart(program, spares=0, env={"PYTHONPATH": packages}, before=wait)
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("done", result.out)
+        self.assertNotIn("were warm", result.err)
+        self.assertFalse(testlib.pid_alive(int(stopped.read_text())))
 
     def test_an_import_that_prints_without_end_is_stopped_at_once(self):
         packages = self.tmp / "site-packages"

@@ -108,9 +108,9 @@ static int watch(const struct ct_stat_options *options)
         return EXIT_UNREACHABLE;
     }
     if (result.ended && !result.is_known && !screen) {
-        (void)fprintf(stderr,
-                      "ctrun-stat: %s: it answered a moment ago: the job has probably ended\n",
-                      pages.where);
+        (void)fprintf(stderr, "ctrun-stat: %s: %s: the job has probably ended\n", pages.where,
+                      result.replaced ? "another job's store answers there now"
+                                      : "it answered a moment ago");
     }
     if (result.signo != 0) { /* the terminal is as before; end as the signal would have */
         (void)signal(result.signo, SIG_DFL);

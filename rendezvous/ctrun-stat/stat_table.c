@@ -328,6 +328,35 @@ int ct_stat_verdict(const struct cJSON *status, bool *healthy)
     return 0;
 }
 
+bool ct_stat_has_job(const struct cJSON *status, const char *run_id)
+{
+    const cJSON *job = NULL;
+    while ((job = ct_status_next_job(status, job)) != NULL) {
+        if (strcmp(ct_json_text(job, "run_id", ""), run_id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool shares_a_job(const cJSON *a, const cJSON *b)
+{
+    const cJSON *job = NULL;
+    while ((job = ct_status_next_job(a, job)) != NULL) {
+        if (ct_stat_has_job(b, ct_json_text(job, "run_id", ""))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool ct_stat_is_replaced(const struct cJSON *last, const struct cJSON *now, double passed_s)
+{
+    double uptime_s = ct_json_number(now, "uptime_s", 0);
+    bool is_younger = uptime_s < ct_json_number(last, "uptime_s", 0) || uptime_s <= passed_s;
+    return is_younger && ct_status_next_job(last, NULL) != NULL && !shares_a_job(last, now);
+}
+
 int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *out)
 {
     struct text text = {out, 0};

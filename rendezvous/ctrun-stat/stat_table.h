@@ -18,6 +18,13 @@ struct cJSON;
 /* Does this status call the store healthy? CT_EFORMAT when it is no status. */
 CT_MUST_CHECK int ct_stat_verdict(const struct cJSON *status, bool *healthy);
 
+/* Has another store answered now than the one of `last`, and does it know none of the jobs there?
+ * `passed_s` is the time between the two answers. A store that lives on may get other jobs. */
+bool ct_stat_is_replaced(const struct cJSON *last, const struct cJSON *now, double passed_s);
+
+/* Does the status have a job of this run id? */
+bool ct_stat_has_job(const struct cJSON *status, const char *run_id);
+
 /* Appends a table; `where` is the address of the store. CT_ENOMEM. */
 CT_MUST_CHECK int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *out);
 

@@ -10,18 +10,21 @@
  *
  * Failure modes: a store that does not answer in time is asked again, and the foot of the screen
  * says so. One that refuses the connection or closes it has ended. How the job has ended may then
- * be about to arrive. If it does not, the last words say what was seen last.
+ * be about to arrive. If it does not, the last words say what was seen last. After a ctrun was
+ * killed, the store of another job may have its port: neither its status nor its end is taken.
  *
  * Who frees: everything is in struct watch on the stack of ct_stat_watch_run(), which runs the loop
  * until all handles are closed; a question under way ends within its timeout.
  */
 #include "rendezvous/ctrun-stat/stat_watch_uv.h"
 
+#include "common/clock.h"
 #include "common/file.h"
 #include "rendezvous/ctrun-stat/stat_ask.h"
 #include "rendezvous/ctrun-stat/stat_end_uv.h"
 #include "rendezvous/ctrun-stat/stat_screen.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
+#include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
 
 #include <errno.h>
@@ -66,7 +69,8 @@ struct watch {
     int rc_print; /* why an answer could not be printed */
     struct termios saved;
     struct ct_stat_view view;
-    cJSON *status; /* the last one */
+    cJSON *status;     /* the last one */
+    int64_t status_ns; /* when it came */
     char note[NOTE_MAX];
     /* what the thread gives */
     cJSON *answer;
@@ -176,6 +180,9 @@ static void say_last_words(struct watch *watch, const cJSON *verdict)
     } else if (ct_stat_screen_end(watch->status, verdict, watch->where, &text) == 0) {
         (void)!ct_fd_write_all(options->out_fd, ct_buf_bytes(&text), text.len);
     }
+    if (options->print_end == NULL && watch->out->replaced) {
+        say(watch, "another job's store answers there now\n");
+    }
     ct_buf_fini(&text);
 }
 
@@ -190,10 +197,21 @@ static void finish(struct watch *watch, const cJSON *verdict)
     }
 }
 
+/* Ends the watch, because the store of another job has the address now. */
+static void finish_replaced(struct watch *watch)
+{
+    watch->out->replaced = true;
+    finish(watch, NULL);
+}
+
 static void on_end(void *data, const cJSON *verdict)
 {
     struct watch *watch = data;
-    if (verdict != NULL || watch->store_is_gone) {
+    bool had_job = ct_status_next_job(watch->status, NULL) != NULL;
+    if (verdict != NULL && had_job &&
+        !ct_stat_has_job(watch->status, ct_json_text(verdict, "run_id", ""))) {
+        finish_replaced(watch);
+    } else if (verdict != NULL || watch->store_is_gone) {
         finish(watch, verdict);
     }
 }
@@ -230,12 +248,20 @@ static bool has_ended(const struct ct_err *err)
     return err->code == CT_ECLOSED || err->sys == ECONNREFUSED || err->sys == ECONNRESET;
 }
 
+/* Does the answer come from the store of another job? */
+static bool is_replaced(const struct watch *watch)
+{
+    double passed_s = (double)(ct_clock_now(NULL) - watch->status_ns) / (double)CT_NS_PER_S;
+    return watch->rc == 0 && ct_stat_is_replaced(watch->status, watch->answer, passed_s);
+}
+
 static void take_answer(struct watch *watch)
 {
     watch->note[0] = '\0';
     if (watch->rc == 0) {
         cJSON_Delete(watch->status);
         watch->status = watch->answer;
+        watch->status_ns = ct_clock_now(NULL);
         watch->answer = NULL;
         (void)!ct_stat_verdict(watch->status, &watch->out->healthy); /* was checked */
         watch->out->seen = true;
@@ -251,6 +277,11 @@ static void on_answer(uv_work_t *work, int status)
     watch->asking = false;
     if (watch->quitting) {
         cJSON_Delete(watch->answer);
+        return;
+    }
+    if (is_replaced(watch)) {
+        cJSON_Delete(watch->answer);
+        finish_replaced(watch);
         return;
     }
     take_answer(watch);

@@ -31,6 +31,7 @@ struct ct_stat_watch_options {
 struct ct_stat_watched {
     bool ended;     /* the job or the store has ended; the last words are printed */
     bool is_known;  /* the store has said how the job ended */
+    bool replaced;  /* ended, not known: the store of another job has the address now */
     bool succeeded; /* as it said */
     bool healthy;   /* as it said before */
     bool seen;      /* an answer was shown */

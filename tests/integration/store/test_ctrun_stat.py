@@ -322,7 +322,8 @@ class Watch(Screens):
         failure = {"generation": 0, "rank": workers - 1, "host": "gpu\x1b[2J", "reason": "exit code 3"}
         job = {"run_id": "j", "state": "stopping", "generation": 0, "world_size": workers,
                "workers": rows, "failures": [failure], "failure_count": 1}  # fmt: skip
-        body = json.dumps({"health": "degraded", "uptime_s": 5, "job": job}).encode()
+        self.status = {"health": "degraded", "uptime_s": 5, "job": job}
+        self.end = None  # what is answered to /end; None = the status, too
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
         self.leaving = threading.Event()
@@ -331,7 +332,8 @@ class Watch(Screens):
             while not self.leaving.is_set():
                 client, _ = listener.accept()
                 with client:
-                    client.recv(4096)
+                    asks_end = client.recv(4096).startswith(b"GET /end ")
+                    body = json.dumps(self.end if asks_end and self.end else self.status).encode()
                     if not self.leaving.is_set():
                         client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             listener.close()
@@ -375,6 +377,25 @@ class Watch(Screens):
         last = text.rpartition("\x1b[?1049l")[2]
         self.assertTrue(last.startswith("job j has ended; last seen stopping at step 1204\nFAILED"), last)
         self.assertIn("code 2\n", last)
+
+    def assert_the_end_is_not_known(self, terminal):
+        last = self.assert_restored(terminal).rpartition("\x1b[?1049l")[2]
+        self.assertTrue(last.startswith("job j has ended; last seen stopping at step 1204\nFAILED"), last)
+        self.assertIn("another job's store answers there now\n", last)
+        self.assertIn("code 2\n", last)
+        self.assertNotIn("job k", last)
+
+    def test_the_end_of_another_job_is_not_taken(self):
+        terminal = self.watch(self.store(48))
+        self.screen(terminal, "rows 1-2")
+        self.end = {"ended": True, "run_id": "k", "outcome": "succeeded", "exit_code": 0, "text": "succeeded"}
+        self.assert_the_end_is_not_known(terminal)
+
+    def test_the_status_of_another_job_is_not_taken(self):
+        terminal = self.watch(self.store(48))
+        self.screen(terminal, "rows 1-2")
+        self.status = {"health": "healthy", "uptime_s": 0, "job": {"run_id": "k", "state": "running"}}
+        self.assert_the_end_is_not_known(terminal)
 
     def test_the_terminal_is_given_back_while_it_is_suspended(self):
         where = self.store(2)
@@ -472,6 +493,29 @@ class LastWords(Screens):
         self.assertEqual(verdict, {"ended": True, "outcome": "failed", "exit_code": 4})
         job.signal(signal.SIGINT)
         self.assertEqual(job.wait().code, 4)
+
+    def test_another_job_on_the_port_of_one_that_was_killed(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        where = f"127.0.0.1:{port}"
+        options = ("--master-port", str(port), "--linger", "600", "--no-python", "sh", "-c")
+        job = self.start_ctrun("--rdzv-id", "j", *options, "sleep 1000")
+        testlib.wait_until(lambda: " 1 worker" in self.ctrun_stat(where).out, "it runs")
+        watch = self.start(program("ctrun-stat"), "--watch", where)
+        self.wait_until_held(where)
+        watch.signal(signal.SIGSTOP)
+        job.kill()
+        other = self.start_ctrun("--rdzv-id", "k", *options, "exit 0")
+        testlib.wait_until(lambda: "job k: done" in self.ctrun_stat(where).out, "the other one has ended")
+        watch.signal(signal.SIGCONT)
+        result = watch.wait()
+        self.assertEqual(result.code, 2, result)
+        self.assertNotIn("job k", result.out)
+        self.assertRegex(result.out, r"(?m)^job j has ended; last seen running")
+        self.assertIn("the job has probably ended", result.err)
+        other.signal(signal.SIGINT)
+        other.wait()
 
     def test_a_job_of_several_machines(self):
         agent = self.script("agent", '#!/bin/sh\nexec env -i PATH="$PATH" sh -c "$2"\n')

@@ -312,6 +312,50 @@ static void test_a_document_that_is_no_status_is_refused(void **state)
     assert_int_equal(ct_stat_verdict(NULL, &healthy), CT_EFORMAT);
 }
 
+/* A store of the given age with the given jobs, as ct_stat_is_replaced() reads it. */
+static cJSON *store_of(double uptime_s, const char *jobs)
+{
+    char text[256];
+    (void)snprintf(text, sizeof(text), "{\"health\":\"healthy\",\"uptime_s\":%g%s}", uptime_s,
+                   jobs);
+    return document(text);
+}
+
+#define JOB(id) ",\"job\":{\"run_id\":\"" id "\"}"
+#define JOBS(a, b) ",\"jobs\":[{\"run_id\":\"" a "\"},{\"run_id\":\"" b "\"}]"
+
+static void test_the_store_of_another_job_is_known_from_one_that_lives_on(void **state)
+{
+    (void)state;
+    static const struct {
+        double before_s;
+        const char *before;
+        double now_s;
+        const char *now;
+        double passed_s;
+        bool is_replaced;
+    } cases[] = {
+        {100, JOB("j"), 101, JOB("j"), 1, false},
+        {100, JOB("j"), 0.5, JOB("k"), 1, true},
+        {3, JOB("j"), 8, JOB("k"), 10, true}, /* it is older than the first one was */
+        {100, JOB("j"), 0.5, "", 1, true},
+        {100, JOB("j"), 0.5, JOBS("k", "j"), 1, false}, /* the job has another store */
+        {100, JOB("j"), 101, JOB("k"), 1, false},       /* ctrdzvd has another job */
+        {100, JOBS("a", "b"), 101, "", 1, false},
+        {100, "", 0.5, JOB("k"), 1, false}, /* there was nothing to lose */
+        {100, JOB("j"), 0.5, ",\"job\":7", 1, true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cJSON *before = store_of(cases[i].before_s, cases[i].before);
+        cJSON *now = store_of(cases[i].now_s, cases[i].now);
+        if (ct_stat_is_replaced(before, now, cases[i].passed_s) != cases[i].is_replaced) {
+            fail_msg("case %zu", i);
+        }
+        cJSON_Delete(before);
+        cJSON_Delete(now);
+    }
+}
+
 /* Nothing that a document holds makes a line too long or reaches the terminal. */
 static void test_a_hostile_document_is_cut_and_made_harmless(void **state)
 {
@@ -393,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_a_long_name_is_cut_between_two_characters),
         cmocka_unit_test(test_each_failed_allocation_is_told),
         cmocka_unit_test(test_each_of_several_jobs_has_its_nodes),
+        cmocka_unit_test(test_the_store_of_another_job_is_known_from_one_that_lives_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

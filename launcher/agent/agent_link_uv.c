@@ -217,13 +217,20 @@ static void on_lost(void *data, const struct ct_err *why)
                       (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = exit_code});
 }
 
+/* Fills in what a beat tells. */
+static void add_facts(struct ct_agent_run *run, struct ct_msg *msg)
+{
+    ct_agent_report_rows(run, msg);
+    ct_agent_warm_facts(run, &msg->warm);
+    ct_hang_monitor_vote(&run->monitors.hang, &msg->still);
+    ct_hang_monitor_report(&run->monitors.hang, &msg->hang);
+}
+
 static void on_beat(void *data, struct ct_msg *msg)
 {
     struct ct_agent_run *run = data;
     ct_agent_sample_memory(run);
-    ct_agent_report_rows(run, msg);
-    ct_agent_warm_facts(run, &msg->warm);
-    ct_hang_monitor_vote(&run->monitors.hang, &msg->still);
+    add_facts(run, msg);
 }
 
 static void on_lease(void *data, int64_t sent_ns, int64_t lease_ms)
@@ -325,14 +332,14 @@ void ct_agent_link_send(struct ct_agent_run *run, unsigned say)
     }
 }
 
-/* Sent at once, so that the status shows a failure while other workers are still being stopped. */
+/* Sent at once, so that the status shows a failure while other workers are still being stopped, and
+ * a hang before its suspect is killed. */
 void ct_agent_link_beat(struct ct_agent_run *run)
 {
     memset(run->membership.msg, 0, sizeof(*run->membership.msg));
     run->membership.msg->type = CT_MSG_BEAT;
     run->membership.msg->clock_ms = ct_clock_now(NULL) / CT_NS_PER_MS;
-    ct_agent_report_rows(run, run->membership.msg);
-    ct_agent_warm_facts(run, &run->membership.msg->warm);
+    add_facts(run, run->membership.msg);
     ct_link_send(run->membership.link, run->membership.msg);
     ct_msg_fini(run->membership.msg);
 }

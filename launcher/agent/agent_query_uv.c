@@ -142,6 +142,11 @@ void ct_agent_tell_stands(void *data, const struct ct_stands *stands)
     ct_msg_fini(msg);
 }
 
+void ct_agent_tell_hang(void *data)
+{
+    ct_agent_link_beat(data);
+}
+
 void ct_agent_queries_close(struct ct_agent_run *run)
 {
     for (int i = 0; i < CT_AGENT_QUERIES_MAX; i++) {

@@ -327,6 +327,9 @@ void ct_agent_queries_close(struct ct_agent_run *run);
 /* Tells the membership where the workers stand; NULL = nothing is known. `data` is the run. */
 void ct_agent_tell_stands(void *data, const struct ct_stands *stands);
 
+/* Tells the membership that a hang was reported, or is over. `data` is the run. */
+void ct_agent_tell_hang(void *data);
+
 /* Looks at the memory of the workers, unless that was done a short while ago. */
 void ct_agent_sample_memory(struct ct_agent_run *run);
 

@@ -207,6 +207,7 @@ static int open_monitors(struct ct_agent_run *run, struct ct_err *err)
                                               .stopping = &workers->stopping,
                                               .asker = &run->asker,
                                               .on_stands = ct_agent_tell_stands,
+                                              .on_report = ct_agent_tell_hang,
                                               .data = run};
     int rc = ct_hang_monitor_open(&monitors->hang, &run->loop, err);
     if (rc != 0) {

@@ -52,6 +52,7 @@ struct ct_hang_rank {
     int known;                  /* how many samples in a row had cpu_ns */
     int64_t queued_ns, used_ns; /* of the last sample, if its time is not 0 */
     int64_t queued_at_ns;
+    bool wrote, worked; /* as the last sample says: on its page; with the CPU, where that counts */
 };
 
 int ct_hang_init(struct ct_hang *hang, int ranks, bool whole_job, int64_t timeout_ns)
@@ -166,11 +167,12 @@ static bool take_sample(struct ct_hang *hang, int local_rank, const struct ct_ha
     struct ct_hang_rank *rank = &hang->rank[local_rank];
     bool busy = take_cpu(rank, sample, now);
     bool starved = take_queue(rank, sample, now), moved;
-    if (sample->has_page) {
-        bool cpu_counts = works_alone(sample->page.phase) || is_untold(hang, sample);
-        moved = take_page(rank, sample) || (busy && cpu_counts);
-    } else {
-        moved = busy;
+    bool cpu_counts =
+        !sample->has_page || works_alone(sample->page.phase) || is_untold(hang, sample);
+    rank->wrote = sample->has_page && take_page(rank, sample);
+    rank->worked = busy && cpu_counts;
+    moved = rank->wrote || rank->worked;
+    if (!sample->has_page) {
         rank->warmed_up = rank->warmed_up || sample->cpu_ns >= WARM_UP_CPU_NS;
         if (moved && rank->warmed_up && now - rank->moved_ns > rank->slowest_ns &&
             rank->moved_ns != 0) {
@@ -440,6 +442,7 @@ static bool take_all(struct ct_hang *hang, const struct ct_hang_sample *samples,
         hang->tells_waits = hang->tells_waits || tells;
     }
     for (int i = 0; i < hang->ranks; i++) {
+        hang->rank[i].wrote = hang->rank[i].worked = false;
         if (samples[i].alive) {
             moved = take_sample(hang, i, &samples[i], now) || moved;
             traced = traced || samples[i].state == 't';
@@ -572,6 +575,23 @@ void ct_hang_take_loop(struct ct_hang *hang, const struct ct_hang_sample *sample
         .timeout_ns = timeout_of(hang, &hang->rank[local_rank]),
     };
     hang->reported = true;
+}
+
+bool ct_hang_is_over(const struct ct_hang *hang, const struct ct_hang_sample *samples,
+                     const struct ct_hang_verdict *verdict)
+{
+    int suspect = verdict->local_rank;
+    if (verdict->reason == CT_HANG_STOPPED && samples[suspect].alive &&
+        samples[suspect].state == 'T') {
+        return false;
+    }
+    for (int i = 0; i < hang->ranks; i++) {
+        bool turns = verdict->reason == CT_HANG_LOOPS && i == suspect;
+        if (hang->rank[i].wrote || (hang->rank[i].worked && !turns)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool ct_hang_resume(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns)

@@ -131,6 +131,12 @@ void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, in
  * Returns true if no rank has made progress on its page meanwhile. */
 bool ct_hang_resume(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns);
 
+/* Has a rank made progress, as the last samples say, so that the hang of this verdict is over? What
+ * does not count: that the time starts anew; of a rank in an endless loop its use of the CPU; and
+ * anything while a rank that is named because it is stopped is stopped. */
+bool ct_hang_is_over(const struct ct_hang *hang, const struct ct_hang_sample *samples,
+                     const struct ct_hang_verdict *verdict);
+
 /* Gives what this machine tells the others about its workers, from the samples of the last step.
  * `rank` is a local one. The kind is CT_HANG_VOTE_NO while a rank makes progress. */
 void ct_hang_local_vote(const struct ct_hang *hang, const struct ct_hang_sample *samples,
@@ -151,6 +157,10 @@ int ct_hang_busy_alone(const struct ct_hang *hang, const struct ct_hang_sample *
  * place of its program. Gives the verdict. */
 void ct_hang_take_loop(struct ct_hang *hang, const struct ct_hang_sample *samples, int local_rank,
                        int64_t now_ns, struct ct_hang_verdict *out);
+
+/* Appends why the suspect is named, in a clause without a line end. CT_ENOMEM. */
+CT_MUST_CHECK int ct_hang_reason_text(const struct ct_hang_verdict *verdict,
+                                      const struct ct_hang_sample *suspect, struct ct_buf *out);
 
 /* Appends the verdict in words: who, for how long and why, then what the suspect does (with
  * `stack`, its kernel stack, indented, or ""), then what the others do. Each line begins with

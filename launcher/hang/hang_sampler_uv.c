@@ -169,14 +169,18 @@ static bool take_samples(struct ct_hang_sampler *sampler, int64_t now)
 static void tell(struct ct_hang_sampler *sampler, const struct ct_hang_verdict *verdict,
                  int64_t now)
 {
-    struct ct_buf text = CT_BUF_INIT, stack = CT_BUF_INIT;
+    struct ct_buf text = CT_BUF_INIT, stack = CT_BUF_INIT, why = CT_BUF_INIT;
     read_stack(sampler->samples[verdict->local_rank].pid, &stack);
     const char *frames = ct_buf_cstr(&stack);
     int rc =
         ct_hang_describe(&sampler->hang, verdict, sampler->samples, sampler->options.first_rank,
                          frames != NULL ? frames : "", now, sampler->options.prefix, &text);
     const char *words = rc == 0 ? ct_buf_cstr(&text) : NULL;
-    sampler->options.on_verdict(sampler->options.data, verdict, words != NULL ? words : "");
+    rc = ct_hang_reason_text(verdict, &sampler->samples[verdict->local_rank], &why);
+    const char *reason = rc == 0 ? ct_buf_cstr(&why) : NULL;
+    sampler->options.on_verdict(sampler->options.data, verdict, words != NULL ? words : "",
+                                reason != NULL ? reason : "");
+    ct_buf_fini(&why);
     ct_buf_fini(&stack);
     ct_buf_fini(&text);
 }
@@ -204,7 +208,10 @@ static void judge_hang(struct ct_hang_sampler *sampler, int64_t now)
     int busy = ct_hang_busy_alone(&sampler->hang, sampler->samples, now);
     if (verdict.reason != CT_HANG_NONE) {
         tell(sampler, &verdict, now);
-    } else if (busy >= 0) {
+        return;
+    }
+    sampler->options.on_sampled(sampler->options.data);
+    if (busy >= 0) {
         sampler->options.on_busy_alone(sampler->options.data, busy);
     }
 }
@@ -297,6 +304,12 @@ void ct_hang_sampler_vote(const struct ct_hang_sampler *sampler, struct ct_hang_
         *out = sampler->still;
         out->rank += sampler->options.first_rank;
     }
+}
+
+bool ct_hang_sampler_is_over(const struct ct_hang_sampler *sampler,
+                             const struct ct_hang_verdict *verdict)
+{
+    return ct_hang_is_over(&sampler->hang, sampler->samples, verdict);
 }
 
 void ct_hang_sampler_take_loop(struct ct_hang_sampler *sampler, int local_rank)

@@ -24,10 +24,14 @@ struct ct_hang_sampler;
 /* Returns the pid of a living worker, else 0. */
 typedef pid_t (*ct_hang_sampler_pid_fn)(void *data, int local_rank);
 
-/* `text` describes the verdict in lines that begin with `prefix`. Both are borrowed for the call.
- * ct_hang_sampler_reset() and ct_hang_sampler_stop() may be called inside. */
+/* `text` describes the verdict in lines that begin with `prefix`, and `why` is the reason alone, in
+ * a clause. All are borrowed for the call. ct_hang_sampler_reset() and ct_hang_sampler_stop() may
+ * be called inside. */
 typedef void (*ct_hang_sampler_verdict_fn)(void *data, const struct ct_hang_verdict *verdict,
-                                           const char *text);
+                                           const char *text, const char *why);
+
+/* A sample was taken and brought no verdict. ct_hang_sampler_is_over() may be called inside. */
+typedef void (*ct_hang_sampler_sampled_fn)(void *data);
 
 /* A rank uses the CPU while all others wait for it (ct_hang_busy_alone()). Called at each sample as
  * long as that lasts. ct_hang_sampler_take_loop() may be called inside. */
@@ -46,6 +50,7 @@ struct ct_hang_sampler_options {
     const char *prefix;                        /* of each line of text; borrowed as well */
     ct_hang_sampler_pid_fn pid_of;
     ct_hang_sampler_verdict_fn on_verdict;
+    ct_hang_sampler_sampled_fn on_sampled;
     ct_hang_sampler_busy_fn on_busy_alone;
     ct_hang_sampler_slow_fn on_slow;
     void *data;
@@ -67,6 +72,10 @@ void ct_hang_sampler_vote(const struct ct_hang_sampler *sampler, struct ct_hang_
  * progress since, or a verdict was given already. */
 void ct_hang_sampler_take_job_verdict(struct ct_hang_sampler *sampler,
                                       const struct ct_hang_vote *verdict);
+
+/* Is the hang of this verdict over, as the last sample says? As ct_hang_is_over(). */
+bool ct_hang_sampler_is_over(const struct ct_hang_sampler *sampler,
+                             const struct ct_hang_verdict *verdict);
 
 /* Takes the caller's word that this rank does not leave one place of its program. Calls on_verdict.
  */

@@ -32,8 +32,8 @@ static const char *state_name(char state)
     }
 }
 
-static void add_reason(const struct ct_hang_verdict *verdict, const struct ct_hang_sample *suspect,
-                       struct ct_buf *out)
+int ct_hang_reason_text(const struct ct_hang_verdict *verdict, const struct ct_hang_sample *suspect,
+                        struct ct_buf *out)
 {
     const struct ct_progress *page = &suspect->page;
     switch (verdict->reason) {
@@ -63,6 +63,7 @@ static void add_reason(const struct ct_hang_verdict *verdict, const struct ct_ha
         ct_buf_addf(out, "all ranks wait and none stands out");
         break;
     }
+    return ct_buf_status(out);
 }
 
 static void add_rank(const struct ct_hang_sample *sample, int rank, int64_t now_ns,
@@ -96,7 +97,7 @@ int ct_hang_describe(const struct ct_hang *hang, const struct ct_hang_verdict *v
                                                  : "it has stood still",
                 (double)verdict->still_ns / (double)CT_NS_PER_S,
                 (double)verdict->timeout_ns / (double)CT_NS_PER_S);
-    add_reason(verdict, &samples[suspect], out);
+    (void)!ct_hang_reason_text(verdict, &samples[suspect], out); /* is checked below */
     ct_buf_addf(out, "\n");
     add_rank(&samples[suspect], first_rank + suspect, now_ns, prefix, out);
     if (stack[0] != '\0') {

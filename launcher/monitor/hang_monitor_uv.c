@@ -12,6 +12,11 @@
  * like one of the sampler. When it runs elsewhere, it is only printed. When they find none, each
  * machine asks its workers and tells the membership, whose second verdict is acted upon.
  *
+ * As long as the hang lasts, the beats tell the membership of it, for the status. When a worker has
+ * made progress again, one line says that it is over. The machine that has the suspect, or that
+ * acts where nobody is named, tells the membership; every machine that has printed the verdict
+ * prints the line.
+ *
  * A slow rank is told of and explained in the same way, and nobody is killed.
  *
  * Failure modes: if a rank has made progress meanwhile, or the workers have been told to end,
@@ -72,6 +77,83 @@ static void abort_worker(struct ct_hang_monitor *monitor, struct ct_worker *work
     (void)uv_timer_start(&monitor->kill_timer, on_kill_due, ABORT_MS, 0);
 }
 
+/* ---- what stands ----------------------------------------------------------------------------- */
+
+static void set_standing(struct ct_hang_monitor *monitor, const struct ct_hang_standing *standing)
+{
+    monitor->standing = *standing;
+    monitor->standing.since_ns = ct_clock_now(NULL);
+    monitor->on_report(monitor->data);
+}
+
+/* A verdict of this machine: it tells the membership. */
+static void stand_here(struct ct_hang_monitor *monitor, const struct ct_hang_verdict *verdict,
+                       const char *why)
+{
+    bool is_named = verdict->reason != CT_HANG_ALL;
+    struct ct_hang_standing standing = {
+        .report = {.stands = true,
+                   .generation = monitor->worker_env->generation,
+                   .rank = is_named ? monitor->worker_env->first_rank + verdict->local_rank : -1,
+                   .still_ms = verdict->still_ns / CT_NS_PER_MS},
+        .verdict = *verdict,
+        .is_here = true,
+    };
+    (void)snprintf(standing.report.why, sizeof(standing.report.why), "%s", why);
+    set_standing(monitor, &standing);
+}
+
+/* A verdict of which another machine tells the membership. */
+static void stand_elsewhere(struct ct_hang_monitor *monitor, const struct ct_hang_vote *verdict)
+{
+    const struct ct_hang_standing standing = {
+        .report = {.stands = true,
+                   .generation = verdict->generation,
+                   .rank = verdict->kind == CT_HANG_VOTE_ALL ? -1 : verdict->rank,
+                   .still_ms = verdict->still_ms},
+        .verdict = {.reason = CT_HANG_ALL},
+    };
+    set_standing(monitor, &standing);
+}
+
+static int64_t stood_still_ms(const struct ct_hang_standing *standing)
+{
+    return standing->report.still_ms + (ct_clock_now(NULL) - standing->since_ns) / CT_NS_PER_MS;
+}
+
+static void on_sampled(void *data)
+{
+    struct ct_hang_monitor *monitor = data;
+    struct ct_hang_standing *standing = &monitor->standing;
+    char line[160], who[32] = "the job";
+    if (!standing->report.stands || *monitor->stopping ||
+        !ct_hang_sampler_is_over(monitor->sampler, &standing->verdict)) {
+        return;
+    }
+    if (standing->report.rank >= 0) {
+        (void)snprintf(who, sizeof(who), "rank %d", standing->report.rank);
+    }
+    int len =
+        snprintf(line, sizeof(line),
+                 CT_REPORT_PREFIX
+                 "the hang of %s is over: the workers have made progress again after %.1f s\n",
+                 who, (double)stood_still_ms(standing) / 1000);
+    if (!standing->acted) { /* else its peers only notice that it has gone */
+        ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
+    }
+    standing->report.stands = false;
+    monitor->on_report(monitor->data);
+}
+
+void ct_hang_monitor_report(const struct ct_hang_monitor *monitor, struct ct_hang_report *out)
+{
+    *out = monitor->standing.report;
+    out->stands = out->stands && monitor->standing.is_here;
+    out->still_ms = stood_still_ms(&monitor->standing);
+}
+
+/* ---- verdicts -------------------------------------------------------------------------------- */
+
 /* Keeps what a worker answered for act(). */
 static void keep_answer(struct ct_worker *worker, const struct ct_probe_answer *answer)
 {
@@ -95,6 +177,7 @@ static void act(struct ct_hang_monitor *monitor)
         .value = seconds < INT_MAX ? (int)seconds : INT_MAX,
         .final = monitor->job->options->on_hang == CT_ON_HANG_ABORT,
     };
+    monitor->standing.acted = true;
     if (worker->hang.may_dump) {
         abort_worker(monitor, worker);
     } else {
@@ -118,7 +201,7 @@ static void on_explained(void *data, const struct ct_probe *probe)
 {
     struct ct_hang_monitor *monitor = data;
     struct ct_hang_verdict *verdict = &monitor->verdict;
-    struct ct_buf text = CT_BUF_INIT;
+    struct ct_buf text = CT_BUF_INIT, why = CT_BUF_INIT;
     int named = verdict->reason == CT_HANG_ALL ? -1 : verdict->local_rank;
     struct ct_explain explain = ct_stack_asker_explain(monitor->asker, probe, named);
     monitor->task = NULL;
@@ -132,12 +215,15 @@ static void on_explained(void *data, const struct ct_probe *probe)
         ct_output_say(monitor->output, CT_OUTPUT_ERR, (const char *)ct_buf_bytes(&text), text.len);
     }
     ct_buf_fini(&text);
-    int suspect = ct_explain_suspect(&explain);
+    int suspect = ct_explain_suspect(&explain, &why);
     /* A rank that others wait for in vain may have ended. */
     if (named < 0 && suspect >= 0 && pid_of(monitor, suspect) != 0) {
         verdict->reason = CT_HANG_BUSY;
         verdict->local_rank = suspect;
+        const char *reason = ct_buf_cstr(&why);
+        stand_here(monitor, verdict, reason != NULL ? reason : "");
     }
+    ct_buf_fini(&why);
     bool holds = ct_hang_sampler_resume(monitor->sampler);
     if (monitor->duty == CT_HANG_STAND) {
         stand(monitor, probe);
@@ -182,10 +268,12 @@ static bool ask(struct ct_hang_monitor *monitor, int suspect)
     return true;
 }
 
-static void on_verdict(void *data, const struct ct_hang_verdict *verdict, const char *text)
+static void on_verdict(void *data, const struct ct_hang_verdict *verdict, const char *text,
+                       const char *why)
 {
     struct ct_hang_monitor *monitor = data;
     ct_output_say(monitor->output, CT_OUTPUT_ERR, text, strlen(text));
+    stand_here(monitor, verdict, why);
     monitor->verdict = *verdict;
     bool all = verdict->reason == CT_HANG_ALL;
     monitor->duty = monitor->awaits && all ? CT_HANG_STAND : CT_HANG_ACT;
@@ -300,6 +388,7 @@ int ct_hang_monitor_open(struct ct_hang_monitor *monitor, uv_loop_t *loop, struc
         .prefix = CT_REPORT_PREFIX,
         .pid_of = pid_of,
         .on_verdict = on_verdict,
+        .on_sampled = on_sampled,
         .on_busy_alone = on_busy_alone,
         .on_slow = on_slow,
         .data = monitor,
@@ -315,6 +404,7 @@ void ct_hang_monitor_reset(struct ct_hang_monitor *monitor)
     stop_asking(monitor);
     stop_looking(&monitor->loop);
     monitor->awaits = false;
+    monitor->standing.report.stands = false;
     if (monitor->is_open) {
         (void)uv_timer_stop(&monitor->kill_timer);
     }
@@ -351,6 +441,7 @@ static void tell_of_another(struct ct_hang_monitor *monitor, const struct ct_han
                     ": no rank of the job has moved for %.1f s, and %s\n",
                     (double)verdict->still_ms / 1000, what[verdict->kind]);
     ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
+    stand_elsewhere(monitor, verdict);
 }
 
 /* Returns the worker for which a verdict stands: the suspect, or if nobody is named, or it has
@@ -406,7 +497,12 @@ static void take_last_verdict(struct ct_hang_monitor *monitor, const struct ct_h
             .local_rank = choose_worker(monitor, local_rank),
             .still_ns = verdict->still_ms * CT_NS_PER_MS,
         };
+        if (is_alive) {
+            stand_here(monitor, &monitor->verdict, reason);
+        }
         act(monitor);
+    } else if (verdict->kind == CT_HANG_VOTE_NAMED) {
+        stand_elsewhere(monitor, verdict);
     }
 }
 

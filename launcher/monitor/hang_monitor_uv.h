@@ -2,9 +2,10 @@
  *
  * What ctrun does about a hang. It does not decide whether there is one: hang.h does that for the
  * workers of this machine, hang_vote.h for the workers of all machines. A verdict is printed, then
- * where the workers stand (stack_asker_uv.h). With --on-hang restart or abort the suspect is killed
- * afterwards, so that it is a failed worker like any other, with CT_END_HUNG for its end. A Python
- * program that told nobody where it stands is aborted first, for then it writes its own stack.
+ * where the workers stand (stack_asker_uv.h). Until it is over, the status tells of it. With
+ * --on-hang restart or abort the suspect is killed afterwards, so that it is a failed worker like
+ * any other, with CT_END_HUNG for its end. A Python program that told nobody where it stands is
+ * aborted first, for then it writes its own stack.
  */
 #ifndef CT_LAUNCHER_MONITOR_HANG_MONITOR_UV_H
 #define CT_LAUNCHER_MONITOR_HANG_MONITOR_UV_H
@@ -33,7 +34,15 @@ struct ct_hang_monitor {
         CT_HANG_TELL,  /* ... nothing more */
         CT_HANG_STAND, /* ... tell the membership where the workers stand, and await its word */
     } duty;
-    bool awaits; /* the membership was told where the workers stand */
+    bool awaits;                        /* the membership was told where the workers stand */
+    struct ct_hang_standing {           /* the hang that was printed last, until it is over */
+        struct ct_hang_report report;   /* its still_ms counts up to `since_ns` */
+        struct ct_hang_verdict verdict; /* in case that it is this machine's */
+        int64_t since_ns;
+        bool is_here; /* it is this machine that tells the membership of it */
+        bool acted;   /* the suspect was killed */
+    } standing;
+    void (*on_report)(void *data); /* `standing` has changed: the membership should hear of it */
     void (*on_stands)(void *data, const struct ct_stands *stands); /* tells it; NULL = nothing is
                                                                       known */
     void *data;
@@ -59,6 +68,9 @@ void ct_hang_monitor_reset(struct ct_hang_monitor *monitor);
 
 /* Gives what the next beat tells the other machines about the workers here. */
 void ct_hang_monitor_vote(const struct ct_hang_monitor *monitor, struct ct_hang_vote *out);
+
+/* Gives what the next beat tells about a hang that was reported, for the status. */
+void ct_hang_monitor_report(const struct ct_hang_monitor *monitor, struct ct_hang_report *out);
 
 /* Takes the verdict on all machines' votes from the membership. `text` is as in struct ct_msg. */
 void ct_hang_monitor_take_job_verdict(struct ct_hang_monitor *monitor,

@@ -62,12 +62,9 @@ static int find_suspect(const struct ct_explain *explain, struct ct_buf *reason)
     return explain->suspect >= 0 ? explain->suspect : found;
 }
 
-int ct_explain_suspect(const struct ct_explain *explain)
+int ct_explain_suspect(const struct ct_explain *explain, struct ct_buf *reason)
 {
-    struct ct_buf reason = CT_BUF_INIT;
-    int suspect = find_suspect(explain, &reason);
-    ct_buf_fini(&reason);
-    return suspect;
+    return find_suspect(explain, reason);
 }
 
 /* ---- where ----------------------------------------------------------------------------------- */

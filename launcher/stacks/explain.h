@@ -26,8 +26,10 @@ struct ct_explain {
  * by ct_stands_fini(), also after an error. CT_ENOMEM. */
 CT_MUST_CHECK int ct_explain_stands(const struct ct_probe *probe, struct ct_stands *out);
 
-/* Returns the local rank that holds the job up, -1 = nobody stands out. */
-int ct_explain_suspect(const struct ct_explain *explain);
+/* Returns the local rank that holds the job up, -1 = nobody stands out. Appends the reason in a
+ * clause, or nothing without memory, or if the verdict has named the rank for a reason of its own.
+ */
+int ct_explain_suspect(const struct ct_explain *explain, struct ct_buf *reason);
 
 /* Appends what was found, in lines that begin with `prefix`. CT_ENOMEM. */
 CT_MUST_CHECK int ct_explain_print(const struct ct_explain *explain, const char *prefix,

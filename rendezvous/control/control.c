@@ -145,6 +145,15 @@ static const struct ct_json_field still_fields[] = {
 };
 #define STILL_FIELDS (sizeof(still_fields) / sizeof(still_fields[0]))
 
+/* The fields of the object "hang", which is absent if no hang is reported. */
+static const struct ct_json_field hang_fields[] = {
+    INT(ON(BEAT), "generation", hang.generation, 0, INT_MAX),
+    INT(ON(BEAT), "rank", hang.rank, -1, CT_MAX_WORLD - 1),
+    I64(ON(BEAT), "still_ms", hang.still_ms, 0, CT_CONTROL_MAX_MS),
+    TEXT(ON(BEAT), "why", hang.why),
+};
+#define HANG_FIELDS (sizeof(hang_fields) / sizeof(hang_fields[0]))
+
 /* The fields of the object "warm", which is absent without --warm. */
 static const struct ct_json_field warm_fields[] = {
     INT(ON(BEAT), "wanted", warm.wanted, 1, CT_MAX_WORLD),
@@ -287,12 +296,13 @@ const char *ct_msg_making_name(enum ct_warm_making making)
     return makings[making];
 }
 
-static int warm_to_json(const struct ct_msg *msg, cJSON **out)
+/* Makes an object that only a BEAT has. */
+static int part_to_json(const struct ct_msg *msg, const struct ct_json_field *of_part, size_t count,
+                        cJSON **out)
 {
     cJSON *object = cJSON_CreateObject();
     if (object == NULL ||
-        ct_json_write_fields(object, warm_fields, WARM_FIELDS, 1UL << msg->type, msg) != 0 ||
-        ct_json_write_fields(object, &making_field, 1, 1UL << msg->type, msg) != 0) {
+        ct_json_write_fields(object, of_part, count, 1UL << msg->type, msg) != 0) {
         cJSON_Delete(object);
         return CT_ENOMEM;
     }
@@ -344,8 +354,15 @@ static int add_parts(cJSON *object, const struct ct_msg *msg)
         (still_to_json(msg, &part) != 0 || add_item(object, "still", part) != 0)) {
         return CT_ENOMEM;
     }
+    if (msg->type == CT_MSG_BEAT && msg->hang.stands &&
+        (part_to_json(msg, hang_fields, HANG_FIELDS, &part) != 0 ||
+         add_item(object, "hang", part) != 0)) {
+        return CT_ENOMEM;
+    }
     if (msg->type == CT_MSG_BEAT && msg->warm.wanted > 0 &&
-        (warm_to_json(msg, &part) != 0 || add_item(object, "warm", part) != 0)) {
+        (part_to_json(msg, warm_fields, WARM_FIELDS, &part) != 0 ||
+         add_item(object, "warm", part) != 0 ||
+         ct_json_write_fields(part, &making_field, 1, on, msg) != 0)) {
         return CT_ENOMEM;
     }
     if ((on & HAS_WORKERS) != 0 && msg->has_rows &&
@@ -502,6 +519,14 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
         if (rc != 0) {
             return rc;
         }
+    }
+    const cJSON *hang = cJSON_GetObjectItemCaseSensitive(object, "hang");
+    if (out->type == CT_MSG_BEAT && hang != NULL) {
+        int rc = ct_json_read_fields(hang, hang_fields, HANG_FIELDS, on, out, err);
+        if (rc != 0) {
+            return rc;
+        }
+        out->hang.stands = true;
     }
     const cJSON *warm = cJSON_GetObjectItemCaseSensitive(object, "warm");
     if (out->type == CT_MSG_BEAT && warm != NULL) {

@@ -220,13 +220,14 @@ struct ct_msg {
     struct ct_failure_history history; /* STOP and OVER */
     struct ct_worker_row *rows;        /* BEAT and STARTED, owned: of the workers here */
     int num_rows;
-    bool has_rows;             /* without it the message says nothing about workers */
-    struct ct_hang_vote still; /* BEAT from an agent: of its workers; to it: the verdict on
-                              the job, with the host of that rank in `text`, or of a
-                              CT_HANG_VOTE_NAMED the reason */
-    struct ct_warm_facts warm; /* BEAT from an agent; absent if it wants no spares */
-    struct ct_msg_query query; /* QUERY; RESULT has its id alone */
-    bool ok;                   /* RESULT: `result` is what was asked for, not why there is none */
+    bool has_rows;              /* without it the message says nothing about workers */
+    struct ct_hang_vote still;  /* BEAT from an agent: of its workers; to it: the verdict on
+                               the job, with the host of that rank in `text`, or of a
+                               CT_HANG_VOTE_NAMED the reason */
+    struct ct_hang_report hang; /* BEAT from an agent; absent if none stands */
+    struct ct_warm_facts warm;  /* BEAT from an agent; absent if it wants no spares */
+    struct ct_msg_query query;  /* QUERY; RESULT has its id alone */
+    bool ok;                    /* RESULT: `result` is what was asked for, not why there is none */
     char *result; /* RESULT; STANDS: as ct_stands_encode() gives it; owned; NULL = "" */
     struct ct_job_record *record;  /* RECORD; VOTE if the asker's is older; owned; NULL = none */
     uint64_t term, record_version; /* PLEDGE; ACCEPTED has a term, if `host` is known */

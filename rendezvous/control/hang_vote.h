@@ -40,6 +40,18 @@ struct ct_hang_vote {
     bool asks; /* a verdict that is not the last one: machines ask their workers and say STANDS */
 };
 
+/* Bytes of a reason, with its NUL. */
+#define CT_HANG_WHY_MAX 256
+
+/* What a machine tells for the status: a hang that it has reported and that is not over. */
+struct ct_hang_report {
+    bool stands;               /* else the other fields mean nothing */
+    int generation;            /* of the workers */
+    int rank;                  /* the one that holds the job up; -1 = none stands out */
+    int64_t still_ms;          /* for how long the workers have stood still */
+    char why[CT_HANG_WHY_MAX]; /* a clause, such as "it is stopped, by SIGSTOP or by a terminal" */
+};
+
 /* The sum of the votes. Zeroed memory is empty. */
 struct ct_hang_votes {
     int count[CT_HANG_VOTE_KINDS]; /* machines that voted so */

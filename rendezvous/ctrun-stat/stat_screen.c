@@ -8,6 +8,7 @@
 
 #include "common/alloc.h"
 #include "common/text.h"
+#include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
 
@@ -105,7 +106,7 @@ static struct row row_of(const cJSON *job, const cJSON *worker)
     struct row row = {
         .job = job,
         .worker = worker,
-        .state = ct_json_text(worker, "state", "?"),
+        .state = ct_stat_worker_state(job, worker),
         .phase = ct_json_text(progress, "phase", "-"),
         .rank = ct_json_number(worker, "rank", 0),
         .step = ct_json_number(progress, "step", -1),
@@ -121,9 +122,10 @@ static struct row row_of(const cJSON *job, const cJSON *worker)
     return row;
 }
 
-static bool has_failed(const struct row *row)
+/* Rows that come first: 2 = has failed, 1 = hangs. */
+static int urgency(const struct row *row)
 {
-    return strcmp(row->state, "failed") == 0;
+    return strcmp(row->state, "failed") == 0 ? 2 : strcmp(row->state, "hangs") == 0;
 }
 
 static bool are_equal(const struct row *a, const struct row *b)
@@ -158,7 +160,7 @@ static int by_kind(const void *x, const void *y)
 
 static int in_order(const struct row *a, const struct row *b, enum ct_stat_sort sort)
 {
-    int order = has_failed(b) - has_failed(a);
+    int order = urgency(b) - urgency(a);
     if (order == 0 && sort == CT_STAT_BY_STEP) {
         order = compare_numbers(a->step, b->step);
     } else if (order == 0 && sort == CT_STAT_BY_AGE) {

@@ -14,7 +14,7 @@
 
 struct cJSON;
 
-/* The order of the rows of workers; those that have failed always come first. */
+/* The order of the rows of workers; those that have failed or hang always come first. */
 enum ct_stat_sort {
     CT_STAT_BY_RANK,
     CT_STAT_BY_STEP, /* the slowest first */

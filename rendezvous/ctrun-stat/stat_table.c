@@ -215,8 +215,16 @@ static void put_nodes(struct text *text, const cJSON *job)
     }
 }
 
-static void put_workers(struct text *text, const cJSON *workers)
+const char *ct_stat_worker_state(const struct cJSON *job, const struct cJSON *worker)
 {
+    return ct_status_hangs(job, ct_json_number(worker, "rank", -1))
+               ? "hangs"
+               : ct_json_text(worker, "state", "?");
+}
+
+static void put_workers(struct text *text, const cJSON *job)
+{
+    const cJSON *workers = cJSON_GetObjectItemCaseSensitive(job, "workers");
     if (cJSON_GetArraySize(workers) == 0) {
         return;
     }
@@ -232,7 +240,7 @@ static void put_workers(struct text *text, const cJSON *workers)
         }
         put(text, "%5.0f %5.0f %7.0f %-9.9s %4.4s %8.0f %s", ct_json_number(worker, "rank", 0),
             ct_json_number(worker, "local_rank", 0), ct_json_number(worker, "pid", 0),
-            ct_json_text(worker, "state", "?"), exit_text, ct_json_number(worker, "restarts", 0),
+            ct_stat_worker_state(job, worker), exit_text, ct_json_number(worker, "restarts", 0),
             ct_json_text(worker, "host", "?"));
     }
 }
@@ -382,7 +390,7 @@ int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *
             put(&text, "job %s", ct_json_text(job, "run_id", "?"));
         }
         put_nodes(&text, job);
-        put_workers(&text, cJSON_GetObjectItemCaseSensitive(job, "workers"));
+        put_workers(&text, job);
         put_progress(&text, cJSON_GetObjectItemCaseSensitive(job, "workers"));
         put_failures(&text, job);
     }

@@ -25,6 +25,9 @@ bool ct_stat_is_replaced(const struct cJSON *last, const struct cJSON *now, doub
 /* Does the status have a job of this run id? */
 bool ct_stat_has_job(const struct cJSON *status, const char *run_id);
 
+/* The state of a worker in a word: "hangs", or as the status says. Borrowed from it. */
+const char *ct_stat_worker_state(const struct cJSON *job, const struct cJSON *worker);
+
 /* Appends a table; `where` is the address of the store. CT_ENOMEM. */
 CT_MUST_CHECK int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *out);
 

@@ -73,6 +73,7 @@ static const struct metric job_metrics[] = {
      "Memory that the largest spare takes alone."},
     {NULL, "failure_count", "job_failures_total", "counter",
      "Failures of workers and nodes that were acted on."},
+    {NULL, "hangs", "job_hangs", "gauge", "Hangs that were reported and are not over."},
 };
 
 static int put_head(struct ct_buf *out, const char *name, const char *type, const char *help)
@@ -198,6 +199,34 @@ static int put_job_metric(struct ct_buf *out, const cJSON *status, const struct 
                                                   : ct_json_number(job, m->field, 0));
     }
     return rc;
+}
+
+/* Prints for how long each hang has lasted. The label is empty where no rank stands out. */
+static int put_hangs(struct ct_buf *out, const cJSON *status)
+{
+    static const char name[] = "job_hang_seconds";
+    const cJSON *job = NULL, *hang;
+    bool first = true;
+    while ((job = ct_status_next_job(status, job)) != NULL) {
+        cJSON_ArrayForEach(hang, cJSON_GetObjectItemCaseSensitive(job, "hangs"))
+        {
+            double rank = ct_json_number(hang, "rank", -1);
+            char text[32] = "";
+            if (rank >= 0) {
+                (void)snprintf(text, sizeof(text), "%.0f", rank);
+            }
+            if ((first && put_head(out, name, "gauge",
+                                   "For how long the workers have stood still in a hang that was "
+                                   "reported, and the rank that holds them up.") != 0) ||
+                put_of_job(out, name, job) != 0 || ct_buf_append(out, ",", 1) != 0 ||
+                put_label(out, "rank", text) != 0 ||
+                end_labels(out, ct_json_number(hang, "for_s", 0)) != 0) {
+                return CT_ENOMEM;
+            }
+            first = false;
+        }
+    }
+    return 0;
 }
 
 /* Prints how many workers of the job are in each state. The job's rows begin at span *at, which is
@@ -326,6 +355,7 @@ static int put_jobs(struct ct_buf *out, const cJSON *status, const struct ct_sta
     for (size_t i = 0; rc == 0 && i < sizeof(job_metrics) / sizeof(job_metrics[0]); i++) {
         rc = put_job_metric(out, status, &job_metrics[i]);
     }
+    rc = rc == 0 ? put_hangs(out, status) : rc;
     if (rc != 0 || put_head(out, "job_workers", "gauge", "Workers of a job, by state.") != 0) {
         return CT_ENOMEM;
     }

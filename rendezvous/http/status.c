@@ -97,6 +97,18 @@ const struct cJSON *ct_status_next_job(const struct cJSON *status, const struct 
     return jobs != NULL ? jobs->child : NULL;
 }
 
+bool ct_status_hangs(const struct cJSON *job, double rank)
+{
+    const cJSON *hang;
+    cJSON_ArrayForEach(hang, cJSON_GetObjectItemCaseSensitive(job, "hangs"))
+    {
+        if (ct_json_number(hang, "rank", -1) == rank) {
+            return rank >= 0;
+        }
+    }
+    return false;
+}
+
 static bool all_run(const cJSON *root)
 {
     const cJSON *job = NULL;

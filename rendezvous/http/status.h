@@ -56,6 +56,9 @@ CT_MUST_CHECK int ct_status_make(const struct ct_status_facts *facts, ct_status_
  * document has one job, `job`, or the array `jobs`. */
 const struct cJSON *ct_status_next_job(const struct cJSON *status, const struct cJSON *prev);
 
+/* Does a hang that is reported and not over name this rank of the job? */
+bool ct_status_hangs(const struct cJSON *job, double rank);
+
 /* Has everything that belongs to the jobs been started? */
 bool ct_status_is_ready(const struct cJSON *status);
 

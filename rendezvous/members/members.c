@@ -310,6 +310,7 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
         map_clock(member, msg, now_ns);
         note_said(member, msg, now_ns);
         member->warm = msg->warm;
+        member->hang = msg->hang;
         if (take_rows(m, member, msg, now_ns)) {
             members_hang_vote(m, member, &msg->still, now_ns);
         }

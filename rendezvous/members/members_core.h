@@ -46,18 +46,19 @@ struct ct_member {
     char *host, *role, *address; /* one block, at `host` */
     int64_t pid;
     int workers;
-    int wish;                  /* node rank by flag or by ct_members_options.expected; -1 = any */
-    bool wish_given;           /* by flag */
-    uint64_t order;            /* of joining: the n-th that ever joined */
-    struct ct_voter voter;     /* id 0 = it has no vote */
-    int64_t said_ns;           /* when what was heard last was sent, as far as that is known */
-    int64_t heard_ns;          /* when its last message came */
-    int64_t alive_ns;          /* when its silence began, or was last excused */
-    struct ct_hang_vote still; /* what its last beat said: do its workers stand still? */
-    struct ct_warm_facts warm; /* of its last beat */
-    bool can_stand;            /* its agent understands a verdict that asks */
-    bool stood;                /* it has answered the last one */
-    char *stands;              /* its answer; NULL = none */
+    int wish;                   /* node rank by flag or by ct_members_options.expected; -1 = any */
+    bool wish_given;            /* by flag */
+    uint64_t order;             /* of joining: the n-th that ever joined */
+    struct ct_voter voter;      /* id 0 = it has no vote */
+    int64_t said_ns;            /* when what was heard last was sent, as far as that is known */
+    int64_t heard_ns;           /* when its last message came */
+    int64_t alive_ns;           /* when its silence began, or was last excused */
+    struct ct_hang_vote still;  /* what its last beat said: do its workers stand still? */
+    struct ct_hang_report hang; /* of its last beat */
+    struct ct_warm_facts warm;  /* of its last beat */
+    bool can_stand;             /* its agent understands a verdict that asks */
+    bool stood;                 /* it has answered the last one */
+    char *stands;               /* its answer; NULL = none */
     int64_t clock_ns; /* our clock minus its own, the smallest difference seen; NEVER = unknown */
     struct ct_worker_row *rows; /* of the last BEAT or STARTED that had any; may be NULL */
     int num_rows;               /* not more than `workers` */

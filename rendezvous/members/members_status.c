@@ -14,6 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Nodes whose hangs are shown. A job hangs in one place; more of them would hide other problems. */
+#define HANGS_SHOWN 16
+
 /* Appends a text that may quote peers, so it is cleaned. */
 static bool append_text(cJSON *array, const char *text)
 {
@@ -253,6 +256,65 @@ static bool add_failures(cJSON *job, const struct ct_members *m, bool tails)
     return ct_json_add_number(job, "failure_count", (double)history->num_failures);
 }
 
+/* Does the node report a hang of the generation that runs, of a rank of its own? */
+static bool has_hang(const struct ct_members *m, const struct ct_member *member)
+{
+    const struct ct_hang_report *hang = &member->hang;
+    return members_state(m) == STATE_RUNNING && member->in_world && hang->stands &&
+           hang->generation == m->generation &&
+           (hang->rank < 0 || (hang->rank >= member->first_rank &&
+                               hang->rank - member->first_rank < member->workers));
+}
+
+/* The hangs that are reported and not over. Each node can report one. */
+static bool add_hangs(cJSON *job, const struct ct_members *m, int64_t now_ns)
+{
+    cJSON *array = cJSON_AddArrayToObject(job, "hangs");
+    bool ok = array != NULL;
+    int left = HANGS_SHOWN;
+    for (const struct ct_list *pos = m->all.next; ok && left > 0 && pos != &m->all;
+         pos = pos->next) {
+        const struct ct_member *member = MEMBER_OF(pos, link);
+        if (!has_hang(m, member)) {
+            continue;
+        }
+        const struct ct_hang_report *hang = &member->hang;
+        int64_t ms = hang->still_ms + (now_ns - member->heard_ns) / CT_NS_PER_MS;
+        cJSON *item = ct_json_append_object(array);
+        ok = item != NULL && ct_json_add_number(item, "rank", hang->rank) &&
+             ct_json_add_number(item, "node", member->node_rank) &&
+             ct_json_add_name(item, "host", member->host) &&
+             ct_json_add_number(item, "for_s", (double)ms / 1000) &&
+             ct_json_add_name(item, "why", hang->why);
+        left--;
+    }
+    return ok;
+}
+
+static bool add_hang_problems(cJSON *problems, const struct ct_members *m)
+{
+    char text[CT_FAILURE_WHAT_MAX];
+    int left = HANGS_SHOWN;
+    for (const struct ct_list *pos = m->all.next; left > 0 && pos != &m->all; pos = pos->next) {
+        const struct ct_member *member = MEMBER_OF(pos, link);
+        const struct ct_hang_report *hang = &member->hang;
+        if (!has_hang(m, member)) {
+            continue;
+        }
+        if (hang->rank >= 0) {
+            (void)snprintf(text, sizeof(text), "rank %d on %.64s hangs: %s", hang->rank,
+                           member->host, hang->why);
+        } else {
+            (void)snprintf(text, sizeof(text), "the job hangs: %s", hang->why);
+        }
+        if (!append_text(problems, text)) {
+            return false;
+        }
+        left--;
+    }
+    return true;
+}
+
 /* Adds what is wrong now. After a restart the failures before it are no problem any more. */
 static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t now_ns)
 {
@@ -270,6 +332,9 @@ static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t no
         if (!append_text(problems, text)) {
             return false;
         }
+    }
+    if (!add_hang_problems(problems, m)) {
+        return false;
     }
     if (m->due.pause_ns != NEVER) {
         (void)snprintf(text, sizeof(text),
@@ -304,6 +369,6 @@ int ct_members_status(const struct ct_members *m, int64_t now_ns, struct ct_stat
               ct_json_add_number(job, "max_nodes", m->job.max_nodes) && add_warm_sums(job, m) &&
               add_nodes(job, m, now_ns) && add_missing_nodes(job, m, now_ns) &&
               add_workers(job, m, rows) && add_failures(job, m, rows->tails) &&
-              add_rounds(job, m) && add_problems(problems, m, now_ns);
+              add_rounds(job, m) && add_hangs(job, m, now_ns) && add_problems(problems, m, now_ns);
     return ok ? 0 : CT_ENOMEM;
 }

@@ -7,9 +7,10 @@ import pathlib
 import re
 import signal
 import socket
+import urllib.request
 
 import testlib
-from testlib import python_package, wait_until
+from testlib import program, python_package, wait_until
 
 # Lives for a while, then waits for a peer that never comes, or does as its rank is told.
 WORKER = """
@@ -124,9 +125,52 @@ class Hang(testlib.Case):
         before = job.out.count("epoch ")
         os.kill(pid, signal.SIGCONT)
         wait_until(lambda: job.out.count("epoch ") > before, "the job goes on", 60)
+        said = job.wait_for("is over")
+        self.assertRegex(
+            said, r"^ctrun: the hang of rank 2 is over: the workers have made progress again after \d+\.\d s"
+        )
         job.signal(signal.SIGTERM)
         self.assertEqual(job.wait(60).code, 128 + signal.SIGTERM)
         self.assertEqual(len(re.findall(" hangs", job.err)), 1)
+
+    def test_the_status_shows_a_hang_until_it_is_over(self):
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+        job = self.start_ctrun(
+            "-n", "3", "--hang-timeout", "3", "--on-hang", "report", "--print-url",
+            "train", "--data", "synthetic", "--epochs", "1000000",
+        )  # fmt: skip
+        url = job.wait_for("live page: ").split()[-1]
+        job.wait_for("epoch 2/", deadline=60)
+
+        def stat(*args):
+            return self.run_program(program("ctrun-stat"), *args, url)
+
+        def metric(name):
+            with urllib.request.urlopen(url.partition("#")[0] + "metrics", timeout=testlib.DEADLINE) as answer:
+                return re.findall(rf"^ctrun_{name}(?:{{.*?}})? .*$", answer.read().decode(), re.M)
+
+        self.assertEqual(stat("--health").out, "healthy\n")
+        self.assertRegex(metric("job_hangs")[0], r"} 0$")
+        self.assertEqual(metric("job_hang_seconds"), [])
+        pid = self.ranks(job)[1]
+        os.kill(pid, signal.SIGSTOP)
+        job.wait_for("rank 1 hangs", deadline=60)
+        wait_until(lambda: stat("--health").code == 1, "the status has it")
+        self.assertRegex(stat("--health").out, r"^degraded: rank 1 on \S+ hangs: it is stopped")
+        (hang,) = json.loads(stat("--json").out)["job"]["hangs"]
+        self.assertEqual((hang["rank"], hang["node"]), (1, 0))
+        self.assertGreaterEqual(hang["for_s"], 3)
+        self.assertRegex(stat().out, r"\n    1     1 +\d+ hangs        -        0 \S")
+        self.assertRegex(metric("job_hangs")[0], r"} 1$")
+        self.assertRegex(metric("job_hang_seconds")[0], r',rank="1"} [1-9]')
+        self.assertEqual(metric("ready"), ["ctrun_ready 0"])
+        os.kill(pid, signal.SIGCONT)
+        job.wait_for("the hang of rank 1 is over", deadline=60)
+        wait_until(lambda: stat("--health").out == "healthy\n", "the status says that it is over")
+        self.assertEqual(json.loads(stat("--json").out)["job"]["hangs"], [])
+        job.signal(signal.SIGTERM)
+        job.wait(60)
 
     def test_words_that_are_none(self):
         for args, text in (

@@ -30,6 +30,7 @@ tests:
       - {series: 'ctrun_job_nodes_present{instance="a", run_id="j"}', values: '3x40'}
       - {series: 'ctrun_job_restarts_total{instance="a", run_id="j"}', values: '0+1x40'}
       - {series: 'ctrun_store_memory_refused_total{instance="a"}', values: '0x40'}
+      - {series: 'ctrun_job_hangs{instance="a", run_id="j"}', values: '0x9 1x30'}
       - {series: 'ctrun_job_workers{instance="a", run_id="j", state="failed"}', values: '0x40'}
       - {series: 'ctrun_job_workers{instance="a", run_id="j", state="running"}', values: '8x40'}
     alert_rule_test:
@@ -57,6 +58,14 @@ tests:
             exp_annotations:
               summary: 'Job j restarted 30 times in 30 minutes'
               description: 'The failures are in /status at a: look whether it is the same machine each time.'
+      - {eval_time: 9m, alertname: CtrunJobHangs, exp_alerts: []}
+      - eval_time: 20m
+        alertname: CtrunJobHangs
+        exp_alerts:
+          - exp_labels: {severity: critical, instance: a, run_id: j}
+            exp_annotations:
+              summary: 'Job j hangs'
+              description: '/status at a says since when and which rank holds it up.'
       - {eval_time: 20m, alertname: CtrunStoreMemory, exp_alerts: []}
       - {eval_time: 20m, alertname: CtrunWorkersFailed, exp_alerts: []}
 """
@@ -98,7 +107,7 @@ class Monitoring(testlib.Case):
             self.promtool("check", "metrics", text=served)
 
     def test_alerts_are_raised_when_they_should_be(self):
-        self.assertIn("7 rules found", self.promtool("check", "rules", RULES))
+        self.assertIn("8 rules found", self.promtool("check", "rules", RULES))
         self.promtool("test", "rules", self.script("alerts.yml", ALERTS % RULES))
 
     def test_prometheus_accepts_what_the_dashboard_asks(self):

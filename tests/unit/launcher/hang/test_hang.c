@@ -538,6 +538,79 @@ static void who_spins_does_not_hide_who_is_stopped(void **state)
     end(&rig);
 }
 
+static bool is_over(const struct rig *rig, const struct ct_hang_verdict *verdict)
+{
+    return ct_hang_is_over(&rig->hang, rig->samples, verdict);
+}
+
+static void a_hang_is_over_when_a_step_was_made(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    rig.samples[3].state = 'T';
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_STOPPED);
+    const struct ct_hang_verdict verdict = rig.verdict;
+    assert_false(is_over(&rig, &verdict));
+    stamp(&rig, 0, CT_PHASE_COMPUTE, 8); /* it can be little else than an echo */
+    (void)tick(&rig);
+    assert_false(is_over(&rig, &verdict));
+    rig.samples[3].state = 'S'; /* it may go on, and has not yet */
+    (void)tick(&rig);
+    assert_false(is_over(&rig, &verdict));
+    stamp(&rig, 3, CT_PHASE_COMPUTE, 8);
+    (void)tick(&rig);
+    assert_true(is_over(&rig, &verdict));
+    (void)tick(&rig);
+    assert_false(is_over(&rig, &verdict)); /* the last sample counts */
+    end(&rig);
+}
+
+static void that_the_time_starts_anew_ends_no_hang(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, true);
+    live(&rig, 1);
+    assert_int_equal(wait_for(&rig, 10), CT_HANG_ALL);
+    const struct ct_hang_verdict verdict = rig.verdict;
+    rig.now += 60 * S; /* nobody looked */
+    (void)tick(&rig);
+    assert_false(is_over(&rig, &verdict));
+    rig.samples[1].state = 't'; /* a debugger is at it */
+    (void)tick(&rig);
+    assert_false(is_over(&rig, &verdict));
+    stamp(&rig, 2, CT_PHASE_COMPUTE, 8);
+    (void)tick(&rig);
+    assert_true(is_over(&rig, &verdict));
+    rig.samples[2].alive = false; /* what it wrote was seen before */
+    (void)tick(&rig);
+    assert_false(is_over(&rig, &verdict));
+    end(&rig);
+}
+
+static void who_turns_in_a_loop_makes_no_progress(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig, 5 * S, false);
+    burn(&rig, 3);
+    for (int i = 0; i < 6; i++) {
+        rig.samples[2].cpu_ns += S;
+        (void)tick(&rig);
+    }
+    struct ct_hang_verdict verdict;
+    ct_hang_take_loop(&rig.hang, rig.samples, 2, rig.now, &verdict);
+    rig.samples[2].cpu_ns += S;
+    (void)tick(&rig);
+    assert_false(is_over(&rig, &verdict));
+    rig.samples[0].cpu_ns += S;
+    (void)tick(&rig);
+    assert_true(is_over(&rig, &verdict));
+    end(&rig);
+}
+
 static void before_life_and_after_death(void **state)
 {
     (void)state;
@@ -633,6 +706,9 @@ int main(void)
         cmocka_unit_test(a_page_that_stands_still_for_want_of_a_cpu),
         cmocka_unit_test(who_spins_does_not_hide_who_is_stopped),
         cmocka_unit_test(before_life_and_after_death),
+        cmocka_unit_test(a_hang_is_over_when_a_step_was_made),
+        cmocka_unit_test(that_the_time_starts_anew_ends_no_hang),
+        cmocka_unit_test(who_turns_in_a_loop_makes_no_progress),
         cmocka_unit_test(a_hang_is_described_worker_by_worker),
         cmocka_unit_test(each_failed_allocation_is_told),
     };

@@ -40,10 +40,18 @@ static void begin(struct rig *rig, const char *const *lines, int count)
     }
 }
 
+static int suspect_of(const struct rig *rig)
+{
+    struct ct_buf reason = CT_BUF_INIT;
+    int suspect = ct_explain_suspect(&rig->explain, &reason);
+    ct_buf_fini(&reason);
+    return suspect;
+}
+
 static void assert_explained(struct rig *rig, int suspect, const char *expected)
 {
     struct ct_buf text = CT_BUF_INIT;
-    assert_int_equal(ct_explain_suspect(&rig->explain), suspect);
+    assert_int_equal(suspect_of(rig), suspect);
     assert_int_equal(ct_explain_print(&rig->explain, "> ", &text), 0);
     assert_string_equal(ct_buf_cstr(&text), expected);
     ct_buf_fini(&text);
@@ -79,19 +87,19 @@ static void test_nobody_is_named_where_nobody_stands_out(void **state)
                      "    main thread:\n      /srv/t.py:20 in step\n");
     static const char *const pair[] = {AT(20), AT(7)};
     begin(&rig, pair, 2);
-    assert_int_equal(ct_explain_suspect(&rig.explain), -1);
+    assert_int_equal(suspect_of(&rig), -1);
     ct_probe_fini(&rig.probe);
     static const char *const two[] = {AT(20), AT(7), AT(20), AT(7), AT(20)};
     begin(&rig, two, 5);
-    assert_int_equal(ct_explain_suspect(&rig.explain), -1);
+    assert_int_equal(suspect_of(&rig), -1);
     ct_probe_fini(&rig.probe);
     static const char *const all_differ[] = {AT(20), AT(7), AT(8)};
     begin(&rig, all_differ, 3);
-    assert_int_equal(ct_explain_suspect(&rig.explain), -1);
+    assert_int_equal(suspect_of(&rig), -1);
     ct_probe_fini(&rig.probe);
     static const char *const one_unknown[] = {AT(20), AT(7), AT(20), ""};
     begin(&rig, one_unknown, 4);
-    assert_int_equal(ct_explain_suspect(&rig.explain), -1);
+    assert_int_equal(suspect_of(&rig), -1);
     ct_probe_fini(&rig.probe);
 }
 
@@ -102,9 +110,9 @@ static void test_ranks_of_other_machines_may_be_the_cause(void **state)
     static const char *const lines[] = {AT(20), AT(7), AT(20), AT(20)};
     begin(&rig, lines, 4);
     rig.explain.whole_job = false;
-    assert_int_equal(ct_explain_suspect(&rig.explain), -1);
+    assert_int_equal(suspect_of(&rig), -1);
     rig.explain.suspect = 2;
-    assert_int_equal(ct_explain_suspect(&rig.explain), 2);
+    assert_int_equal(suspect_of(&rig), 2);
     ct_probe_fini(&rig.probe);
 }
 
@@ -204,7 +212,7 @@ static void test_recordings_of_a_named_rank_are_told_if_they_agree(void **state)
         begin(&rig, lines, 3);
         record(&rig);
         rig.explain.suspect = named;
-        assert_int_equal(ct_explain_suspect(&rig.explain), named);
+        assert_int_equal(suspect_of(&rig), named);
         assert_int_equal(ct_explain_print(&rig.explain, "", &text), 0);
         assert_int_equal(strstr(ct_buf_cstr(&text), absent) != NULL, named == 2);
         ct_buf_fini(&text);

@@ -93,6 +93,7 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .host = {73, "10.0.0.3", 4713},
         .record = filled_record(),
         .still = {CT_HANG_VOTE_BEHIND, 7, 3, 41, true, true, 2500, true},
+        .hang = {true, 7, 3, 61000, "it is stopped"},
         .warm = {4, 3, 2, 300, "an import has printed: x", .making = CT_WARM_MAKING_OFF},
     };
     memset(msg->nonce, 0x5a, sizeof(msg->nonce));
@@ -205,6 +206,13 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
         assert_int_equal(b->warm.mib, 300);
         assert_string_equal(b->warm.off, a->warm.off);
         assert_int_equal(b->warm.making, CT_WARM_MAKING_OFF);
+    }
+    assert_int_equal(b->hang.stands, type == CT_MSG_BEAT);
+    if (b->hang.stands) {
+        assert_int_equal(b->hang.generation, 7);
+        assert_int_equal(b->hang.rank, 3);
+        assert_int_equal(b->hang.still_ms, 61000);
+        assert_string_equal(b->hang.why, "it is stopped");
     }
     assert_int_equal(b->warm.wanted, type == CT_MSG_BEAT ? 4 : 0);
     assert_int_equal(b->has_rows, type == CT_MSG_BEAT || type == CT_MSG_STARTED);

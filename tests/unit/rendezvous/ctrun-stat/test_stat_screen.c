@@ -7,6 +7,7 @@
 
 #include "common/text.h"
 #include "rendezvous/ctrun-stat/stat_screen.h"
+#include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/wire/json.h"
 
 #include <stdio.h>
@@ -92,6 +93,27 @@ static void equal_workers_are_one_row_and_failures_come_first(void **state)
     cJSON *status = job_of(512);
     (void)state;
     assert_string_equal(screen(status, &view, &out), expected);
+    cJSON_Delete(status);
+    ct_buf_fini(&out);
+}
+
+static void who_hangs_comes_next(void **state)
+{
+    struct ct_stat_view view = {.rows = 24, .columns = 100};
+    struct ct_buf out = CT_BUF_INIT;
+    cJSON *status = job_of(8);
+    cJSON *hangs = cJSON_Parse("[7,{\"rank\":-1},{\"rank\":6,\"why\":\"it is stopped\"}]");
+    cJSON_AddItemToObject(cJSON_GetObjectItemCaseSensitive(status, "job"), "hangs", hangs);
+    (void)state;
+    const char *table = strstr(screen(status, &view, &out), "\n5 ");
+    assert_non_null(table);
+    assert_non_null(strstr(table, "\n6                    1 hangs      compute "));
+    assert_non_null(strstr(table, "\n0-4,7                6 running    compute "));
+    assert_true(strstr(table, "\n6 ") < strstr(table, "\n0-4"));
+    ct_buf_reset(&out);
+    assert_int_equal(ct_stat_table(status, "h:1", &out), 0);
+    assert_non_null(
+        strstr(ct_buf_cstr(&out), "\n    6     0       0 hangs        -        0 gpu-0"));
     cJSON_Delete(status);
     ct_buf_fini(&out);
 }
@@ -295,6 +317,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_workers_are_one_row_and_failures_come_first),
+        cmocka_unit_test(who_hangs_comes_next),
         cmocka_unit_test(it_fits_every_window),
         cmocka_unit_test(restarts_are_shown_if_the_job_may_have_some),
         cmocka_unit_test(keys_scroll_within_the_table),

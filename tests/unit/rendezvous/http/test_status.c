@@ -89,6 +89,14 @@ static int add_job(void *data, struct ct_status_rows *rows, cJSON *root, cJSON *
         !ct_json_add_number(object, "failure_count", 3)) {
         return CT_ENOMEM;
     }
+    cJSON *hangs = cJSON_AddArrayToObject(object, "hangs");
+    for (int rank = -1; rank <= 5; rank += 6) {
+        cJSON *hang = hangs != NULL ? ct_json_append_object(hangs) : NULL;
+        if (hang == NULL || !ct_json_add_number(hang, "rank", rank) ||
+            !ct_json_add_number(hang, "for_s", 12.5)) {
+            return CT_ENOMEM;
+        }
+    }
     if (job->problem != NULL) {
         cJSON *text = cJSON_CreateString(job->problem);
         if (text == NULL || !cJSON_AddItemToArray(problems, text)) {
@@ -269,6 +277,9 @@ static void test_metrics_have_a_line_for_each_value(void **state)
         "gauge\nctrun_worker_progress_age_seconds" JOB ",rank=\"4\"} 1.500\n# HELP",
         "gauge\nctrun_worker_loss" JOB ",rank=\"4\"} 0.25\n",
         "\n# TYPE ctrun_job_failures_total counter\nctrun_job_failures_total" JOB "} 3\n",
+        "\nctrun_job_hangs" JOB "} 2\n",
+        "gauge\nctrun_job_hang_seconds" JOB ",rank=\"\"} 12.5\nctrun_job_hang_seconds" JOB
+        ",rank=\"5\"} 12.5\n#",
         "\nctrun_http_timeouts_total 13\n",
     };
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
@@ -276,6 +287,9 @@ static void test_metrics_have_a_line_for_each_value(void **state)
             fail_msg("missing: %s", lines[i]);
         }
     }
+    assert_true(ct_status_hangs(ct_status_next_job(root, NULL), 5));
+    assert_false(ct_status_hangs(ct_status_next_job(root, NULL), 4));
+    assert_false(ct_status_hangs(ct_status_next_job(root, NULL), -1)); /* it is nobody's number */
     /* What a document lacks has no value. */
     assert_null(strstr(ct_buf_cstr(&text), "\nctrun_job_world_size"));
     assert_null(strstr(ct_buf_cstr(&text), "\nctrun_worker_samples"));

@@ -398,7 +398,7 @@ static void test_the_status_follows_the_job(void **state)
                               "\"max_nodes\":0,\"nodes\":[],"
                               "\"missing_nodes\":[],\"workers\":[],\"workers_more\":false,"
                               "\"failures\":[],"
-                              "\"failure_count\":0,\"rounds\":[]},\"problems\":[]}");
+                              "\"failure_count\":0,\"rounds\":[],\"hangs\":[]},\"problems\":[]}");
     cJSON_free(text);
     join_as(&s, 1, 0);
     text = status_text(&s);
@@ -436,7 +436,8 @@ static void test_the_status_follows_the_job(void **state)
               "\"step\":7,\"age_s\":1.050,\"loss\":0.25,\"samples_per_s\":null}}],"
               "\"workers_more\":false,\"failures\":[],"
               "\"failure_count\":0,\"rounds\":[{\"generation\":0,\"nodes\":2,\"world_size\":4,"
-              "\"waited_s\":0,\"formed\":105,\"ended\":0,\"why\":\"\"}]},\"problems\":[]}");
+              "\"waited_s\":0,\"formed\":105,\"ended\":0,\"why\":\"\"}],\"hangs\":[]},"
+              "\"problems\":[]}");
     cJSON_free(text);
     fails(&s, 2, 0, 3, 7);
     text = status_text(&s);
@@ -447,6 +448,63 @@ static void test_the_status_follows_the_job(void **state)
     assert_non_null(
         strstr(text, "\"problems\":[\"rank 3 on gpu-2 at 10.0.0.2: exited with code 7\"]"));
     cJSON_free(text);
+    end(&s);
+}
+
+static void assert_status(struct scene *s, const char *wanted, const char *unwanted)
+{
+    char *text = status_text(s);
+    if (wanted != NULL && strstr(text, wanted) == NULL) {
+        fail_msg("'%s' is not in %s", wanted, text);
+    }
+    if (unwanted != NULL && strstr(text, unwanted) != NULL) {
+        fail_msg("'%s' is in %s", unwanted, text);
+    }
+    cJSON_free(text);
+}
+
+static void test_a_hang_stands_in_the_status_until_it_is_over(void **state)
+{
+    static struct ct_msg msg = {.type = CT_MSG_BEAT,
+                                .hang = {true, 0, 3, 12000, "it is stopped\x1b[2J"}};
+    static const struct ct_hang_report odd[] = {
+        {true, 1, 3, 1, "of another generation"},
+        {true, 0, 0, 1, "of a rank on another machine"},
+        {true, 0, 4, 1, "of a rank that there is not"},
+    };
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 1);
+    join_as(&s, 1, 0);
+    join_as(&s, 2, 1);
+    say(&s, 1, CT_MSG_SERVING, 0);
+    say(&s, 1, CT_MSG_STARTED, 0);
+    say(&s, 2, CT_MSG_STARTED, 0);
+    say_msg(&s, 2, &msg);
+    s.now += 250 * MS;
+    assert_status(&s,
+                  "\"hangs\":[{\"rank\":3,\"node\":1,\"host\":\"gpu-2\",\"for_s\":12.25,"
+                  "\"why\":\"it is stopped\\\\x1b[2J\"}]},\"problems\":[\"rank 3 on gpu-2 hangs: "
+                  "it is stopped?[2J\"]}",
+                  NULL);
+    msg.hang.rank = -1;
+    say_msg(&s, 2, &msg);
+    assert_status(&s, "\"problems\":[\"the job hangs: it is stopped?[2J\"]}", NULL);
+    for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
+        msg.hang = odd[i];
+        say_msg(&s, 2, &msg);
+        assert_status(&s, "\"hangs\":[]},\"problems\":[]}", NULL);
+    }
+    msg.hang = (struct ct_hang_report){true, 0, 2, 1, "x"};
+    say_msg(&s, 2, &msg);
+    assert_status(&s, "rank 2 on gpu-2 hangs", NULL);
+    msg.hang = (struct ct_hang_report){0}; /* the next beat says nothing of it */
+    say_msg(&s, 2, &msg);
+    assert_status(&s, "\"hangs\":[]},\"problems\":[]}", NULL);
+    msg.hang = (struct ct_hang_report){true, 0, 2, 1, "x"};
+    say_msg(&s, 2, &msg);
+    fails(&s, 2, 0, 2, 122); /* the failure says it from now on */
+    assert_status(&s, "\"hangs\":[]", "hangs:");
     end(&s);
 }
 
@@ -510,6 +568,7 @@ int main(void)
         cmocka_unit_test(test_world_does_not_form),
         cmocka_unit_test(test_quotes_among_the_problems_are_harmless),
         cmocka_unit_test(test_the_status_follows_the_job),
+        cmocka_unit_test(test_a_hang_stands_in_the_status_until_it_is_over),
         cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

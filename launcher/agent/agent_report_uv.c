@@ -19,6 +19,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/ranges.h"
 #include "common/text.h"
 #include "launcher/agent/job_status.h"
 #include "launcher/report/causes.h"
@@ -326,6 +327,80 @@ static bool is_logged(const struct ct_agent_run *run, int local_rank)
             ct_redirects_of(&job->resolved->tee, local_rank) != 0);
 }
 
+/* Of a hang in which none stands out, so many stacks are kept. More of them would say the same. */
+#define STACKS_KEPT 8
+
+/* Do two workers have the same stack? */
+static bool same_stack(const struct ct_worker *a, const struct ct_worker *b)
+{
+    return a->hang.stack != NULL && b->hang.stack != NULL &&
+           strcmp(a->hang.stack, b->hang.stack) == 0;
+}
+
+struct alike {
+    const struct ct_agent_workers *workers;
+    int like;
+};
+
+static bool is_alike(const void *set, int local_rank)
+{
+    const struct alike *alike = set;
+    return same_stack(&alike->workers->list[local_rank], &alike->workers->list[alike->like]);
+}
+
+/* Is it the first worker with its stack? */
+static bool is_first_of_stack(const struct ct_agent_workers *workers, int local_rank)
+{
+    for (int i = 0; i < local_rank; i++) {
+        if (same_stack(&workers->list[i], &workers->list[local_rank])) {
+            return false;
+        }
+    }
+    return workers->list[local_rank].hang.stack != NULL;
+}
+
+/* Appends the stacks of all workers, for a hang in which none stands out: each stack once, below
+ * the ranks that have it. Of many, or long ones, the beginnings, where the main thread is. */
+static void add_stacks(const struct ct_agent_run *run, struct ct_buf *out)
+{
+    const struct ct_agent_workers *workers = &run->workers;
+    int stacks = 0, shown = 0;
+    for (int i = 0; i < workers->count; i++) {
+        stacks += is_first_of_stack(workers, i);
+    }
+    int most = stacks < STACKS_KEPT ? stacks : STACKS_KEPT;
+    size_t share = (CT_FAILURE_TEXT_MAX - 1) / (size_t)(most > 0 ? most : 1);
+    for (int i = 0; i < workers->count && shown < most; i++) {
+        if (!is_first_of_stack(workers, i)) {
+            continue;
+        }
+        const struct alike alike = {workers, i};
+        const struct ct_ranges ranges = {.has = is_alike,
+                                         .set = &alike,
+                                         .count = workers->count,
+                                         .first = run->worker_env.first_rank};
+        size_t before = out->len;
+        (void)ct_ranges_add_ranks(&ranges, out);
+        ct_buf_addf(out, ":\n");
+        size_t used = out->len - before, room = share > used + 1 ? share - used - 1 : 0;
+        const char *stack = workers->list[i].hang.stack;
+        size_t len = strlen(stack);
+        ct_buf_addf(out, "%.*s%s", (int)(len < room ? len : room), stack, len < room ? "" : "\n");
+        shown++;
+    }
+}
+
+/* Where those stood to whom a failure is put down. The text is kept in *text. */
+static const char *find_traceback(const struct ct_agent_run *run, int failed, struct ct_buf *text)
+{
+    if (run->agent.failure.end.kind == CT_END_ALL_HUNG) {
+        add_stacks(run, text);
+        return text->len > 0 ? ct_buf_cstr(text) : NULL;
+    }
+    return run->report.error_file.traceback != NULL ? run->report.error_file.traceback
+                                                    : run->workers.list[failed].hang.stack;
+}
+
 void ct_agent_report_collect(struct ct_agent_run *run)
 {
     int failed = run->agent.failure.local_rank;
@@ -346,9 +421,8 @@ void ct_agent_report_collect(struct ct_agent_run *run)
         (void)ct_report_quote(run->check.tail, &run->report.tail);
     }
     failure->message = shorten(run->report.error_file.message);
-    failure->traceback =
-        shorten(run->report.error_file.traceback != NULL ? run->report.error_file.traceback
-                                                         : run->workers.list[failed].hang.stack);
+    ct_buf_reset(&plain);
+    failure->traceback = shorten(find_traceback(run, failed, &plain));
     ct_buf_reset(&plain);
     failure->advice = run->agent.failure.end.kind == CT_END_UNFIT && run->check.advice[0] != '\0'
                           ? ct_strdup(run->check.advice)

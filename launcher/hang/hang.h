@@ -162,7 +162,8 @@ void ct_hang_take_loop(struct ct_hang *hang, const struct ct_hang_sample *sample
 CT_MUST_CHECK int ct_hang_reason_text(const struct ct_hang_verdict *verdict,
                                       const struct ct_hang_sample *suspect, struct ct_buf *out);
 
-/* Appends the verdict in words: who, for how long and why, then what the suspect does (with
+/* Appends the verdict in words: who, for how long and why (of CT_HANG_ALL, only that the job hangs
+ * and for how long), then what the suspect does (with
  * `stack`, its kernel stack, indented, or ""), then what the others do. Each line begins with
  * `prefix`. `first_rank` is the global rank of local rank 0. CT_ENOMEM. */
 CT_MUST_CHECK int ct_hang_describe(const struct ct_hang *hang,

@@ -60,7 +60,7 @@ int ct_hang_reason_text(const struct ct_hang_verdict *verdict, const struct ct_h
         ct_buf_addf(out, "it uses the CPU, but does not leave one place of its program");
         break;
     case CT_HANG_ALL:
-        ct_buf_addf(out, "all ranks wait and none stands out");
+        ct_buf_addf(out, "no rank stands out");
         break;
     }
     return ct_buf_status(out);
@@ -87,18 +87,21 @@ int ct_hang_describe(const struct ct_hang *hang, const struct ct_hang_verdict *v
                      int64_t now_ns, const char *prefix, struct ct_buf *out)
 {
     int suspect = verdict->local_rank, shown = 0, more = 0;
-    if (verdict->reason == CT_HANG_ALL) {
-        ct_buf_addf(out, "%sthe job hangs", prefix);
+    bool all = verdict->reason == CT_HANG_ALL;
+    if (all) {
+        ct_buf_addf(out, "%sthe job hangs: no rank has made progress", prefix);
     } else {
-        ct_buf_addf(out, "%srank %d hangs", prefix, first_rank + suspect);
+        ct_buf_addf(out, "%srank %d hangs: %s", prefix, first_rank + suspect,
+                    verdict->reason == CT_HANG_LOOPS ? "the others have waited for it"
+                                                     : "it has stood still");
     }
-    ct_buf_addf(out, ": %s for %.1f s (allowed are %.1f s): ",
-                verdict->reason == CT_HANG_LOOPS ? "the others have waited for it"
-                                                 : "it has stood still",
+    ct_buf_addf(out, " for %.1f s (allowed are %.1f s)%s",
                 (double)verdict->still_ns / (double)CT_NS_PER_S,
-                (double)verdict->timeout_ns / (double)CT_NS_PER_S);
-    (void)!ct_hang_reason_text(verdict, &samples[suspect], out); /* is checked below */
-    ct_buf_addf(out, "\n");
+                (double)verdict->timeout_ns / (double)CT_NS_PER_S, all ? "\n" : ": ");
+    if (!all) { /* else whether one stands out may be known when they have told where they are */
+        (void)!ct_hang_reason_text(verdict, &samples[suspect], out); /* is checked below */
+        ct_buf_addf(out, "\n");
+    }
     add_rank(&samples[suspect], first_rank + suspect, now_ns, prefix, out);
     if (stack[0] != '\0') {
         ct_buf_addf(out, "%sits stack in the kernel:\n%s", prefix, stack);

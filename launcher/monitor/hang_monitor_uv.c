@@ -154,12 +154,29 @@ void ct_hang_monitor_report(const struct ct_hang_monitor *monitor, struct ct_han
 
 /* ---- verdicts -------------------------------------------------------------------------------- */
 
+/* Where no rank stands out, no other line says so. */
+static void say_nobody(struct ct_hang_monitor *monitor)
+{
+    static const char line[] = CT_REPORT_PREFIX "no rank stands out\n";
+    ct_output_say(monitor->output, CT_OUTPUT_ERR, line, sizeof(line) - 1);
+}
+
 /* Keeps what a worker answered for act(). */
 static void keep_answer(struct ct_worker *worker, const struct ct_probe_answer *answer)
 {
     ct_worker_forget_stack(worker);
     ct_worker_keep_stack(worker, &answer->stack);
     worker->hang.may_dump = answer->python && answer->source == CT_PROBE_NOTHING;
+}
+
+/* Of the worker that is named, or of all (-1) if none is, for the report. */
+static void keep_answers(struct ct_hang_monitor *monitor, const struct ct_probe *probe, int named)
+{
+    for (int i = 0; i < probe->count; i++) {
+        if (named < 0 || i == named) {
+            keep_answer(&monitor->workers[i], &probe->answers[i]);
+        }
+    }
 }
 
 /* Kills the suspect of the verdict if the user wants that. */
@@ -189,9 +206,7 @@ static void act(struct ct_hang_monitor *monitor)
 static void stand(struct ct_hang_monitor *monitor, const struct ct_probe *probe)
 {
     struct ct_stands stands;
-    for (int i = 0; i < probe->count; i++) {
-        keep_answer(&monitor->workers[i], &probe->answers[i]);
-    }
+    keep_answers(monitor, probe, -1);
     bool known = ct_explain_stands(probe, &stands) == 0;
     monitor->on_stands(monitor->data, known ? &stands : NULL);
     ct_stands_fini(&stands);
@@ -211,11 +226,14 @@ static void on_explained(void *data, const struct ct_probe *probe)
         (void)ct_hang_sampler_resume(monitor->sampler);
         return;
     }
+    int suspect = ct_explain_suspect(&explain, &why);
+    if (named < 0 && suspect < 0 && monitor->duty == CT_HANG_ACT) {
+        say_nobody(monitor);
+    }
     if (ct_explain_print(&explain, CT_REPORT_PREFIX, &text) == 0 && text.len > 0) {
         ct_output_say(monitor->output, CT_OUTPUT_ERR, (const char *)ct_buf_bytes(&text), text.len);
     }
     ct_buf_fini(&text);
-    int suspect = ct_explain_suspect(&explain, &why);
     /* A rank that others wait for in vain may have ended. */
     if (named < 0 && suspect >= 0 && pid_of(monitor, suspect) != 0) {
         verdict->reason = CT_HANG_BUSY;
@@ -228,7 +246,7 @@ static void on_explained(void *data, const struct ct_probe *probe)
     if (monitor->duty == CT_HANG_STAND) {
         stand(monitor, probe);
     } else if (monitor->duty == CT_HANG_ACT && holds) {
-        keep_answer(&monitor->workers[verdict->local_rank], &probe->answers[verdict->local_rank]);
+        keep_answers(monitor, probe, verdict->reason == CT_HANG_ALL ? -1 : verdict->local_rank);
         act(monitor);
     }
 }
@@ -282,9 +300,12 @@ static void on_verdict(void *data, const struct ct_hang_verdict *verdict, const 
     }
     if (monitor->duty == CT_HANG_STAND) {
         monitor->on_stands(monitor->data, NULL);
-    } else {
-        act(monitor);
+        return;
     }
+    if (all) {
+        say_nobody(monitor);
+    }
+    act(monitor);
 }
 
 /* ---- endless loops --------------------------------------------------------------------------- */
@@ -428,7 +449,7 @@ static void tell_of_another(struct ct_hang_monitor *monitor, const struct ct_han
         [CT_HANG_VOTE_STUCK] = "it is stuck in the kernel",
         [CT_HANG_VOTE_NAPPING] = "it sleeps in another place than the others",
         [CT_HANG_VOTE_BEHIND] = "it waits in an earlier step than the others",
-        [CT_HANG_VOTE_ALL] = "none stands out",
+        [CT_HANG_VOTE_ALL] = "no rank stands out",
     };
     char name[CT_HOST_MAX], line[CT_HOST_MAX + 160];
     (void)snprintf(name, sizeof(name), "%.*s", CT_HOST_MAX - 1, host);
@@ -437,9 +458,11 @@ static void tell_of_another(struct ct_hang_monitor *monitor, const struct ct_han
                   ? snprintf(line, sizeof(line), CT_REPORT_PREFIX "the job hangs")
                   : snprintf(line, sizeof(line), CT_REPORT_PREFIX "rank %d hangs on %s",
                              verdict->rank, name);
+    /* When the machines are asked where their workers stand, a rank may still stand out. */
     len += snprintf(line + len, sizeof(line) - (size_t)len,
-                    ": no rank of the job has moved for %.1f s, and %s\n",
-                    (double)verdict->still_ms / 1000, what[verdict->kind]);
+                    ": no rank of the job has moved for %.1f s%s%s\n",
+                    (double)verdict->still_ms / 1000, verdict->asks ? "" : ", and ",
+                    verdict->asks ? "" : what[verdict->kind]);
     ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
     stand_elsewhere(monitor, verdict);
 }
@@ -489,6 +512,8 @@ static void take_last_verdict(struct ct_hang_monitor *monitor, const struct ct_h
         ct_text_clean(words); /* it goes to a terminal */
         int len = snprintf(line, sizeof(line), CT_REPORT_PREFIX "%s\n", words);
         ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
+    } else {
+        say_nobody(monitor);
     }
     if (is_here) {
         bool is_alive = verdict->kind == CT_HANG_VOTE_NAMED && pid_of(monitor, local_rank) != 0;

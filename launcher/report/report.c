@@ -101,12 +101,18 @@ int ct_report_headline(const struct ct_report *report, struct ct_buf *out)
     return ct_report_stopping(report, out);
 }
 
+/* Where no rank stands out, the one that was ended first is stopped like the others. */
+static bool is_to_stop(const struct ct_report_worker *worker)
+{
+    return is_alive(worker) || (worker->ended && worker->end.kind == CT_END_ALL_HUNG);
+}
+
 int ct_report_stopping(const struct ct_report *report, struct ct_buf *out)
 {
     if (count_of(report, is_alive) > 0) {
         int64_t tenths = report->shutdown_timeout_ms / 100;
         ct_buf_addf(out, CT_REPORT_PREFIX "stopping ");
-        add_ranks(report, is_alive, out);
+        add_ranks(report, is_to_stop, out);
         ct_buf_addf(out, " because of it (SIGTERM, after %g s SIGKILL)\n", (double)tenths / 10);
     }
     return ct_buf_status(out);

@@ -33,6 +33,12 @@ int ct_explain_stands(const struct ct_probe *probe, struct ct_stands *out)
     int rc = ct_stands_init(out, probe->count);
     for (int i = 0; rc == 0 && i < probe->count; i++) {
         const struct ct_stack_frame *frame = ct_stack_own_frame(&probe->answers[i].stack);
+        const char *function = "";
+        enum ct_stack_waits waits = ct_stack_waits(&probe->answers[i].stack, &function);
+        if (waits != CT_STACK_UNTOLD) {
+            (void)snprintf(out->in[i], sizeof(out->in[i]), "%s",
+                           waits == CT_STACK_ELSEWHERE ? CT_STAND_IN_NONE : function);
+        }
         if (frame != NULL) {
             (void)snprintf(out->at[i], sizeof(out->at[i]), "%s:%d %s", frame->file, frame->line,
                            frame->function);

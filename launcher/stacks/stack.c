@@ -175,6 +175,65 @@ static bool is_wrapper(const char *function)
     return name[0] == '\0';
 }
 
+/* ---- collectives ----------------------------------------------------------------------------- */
+
+/* Is it one of PyTorch's files with the functions that users call for a collective? */
+static bool is_api(const struct ct_stack_frame *frame)
+{
+    return strstr(frame->file, "/torch/distributed/distributed_c10d.py") != NULL ||
+           strstr(frame->file, "/torch/distributed/_functional_collectives.py") != NULL;
+}
+
+static bool is_of_collective(const struct ct_stack *stack, const struct ct_stack_frame *frame)
+{
+    static const char *const prefixes[] = {"MPI_", "PMPI_", "nccl", "gloo::", "ctw_comm_"};
+    if (stack->python) {
+        return strstr(frame->file, "/torch/distributed/") != NULL;
+    }
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++) {
+        if (strncmp(frame->function, prefixes[i], strlen(prefixes[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Is it PyTorch's code in which a collective may be hidden? Loading data is not. */
+static bool may_hide_one(const struct ct_stack *stack, const struct ct_stack_frame *frame)
+{
+    return stack->python && strstr(frame->file, "/torch/") != NULL &&
+           strstr(frame->file, "/torch/utils/data/") == NULL;
+}
+
+enum ct_stack_waits ct_stack_waits(const struct ct_stack *stack, const char **function)
+{
+    const struct ct_stack_frame *own = ct_stack_own_frame(stack), *found = NULL;
+    if (own == NULL || stack->cut) {
+        return CT_STACK_UNTOLD;
+    }
+    /* Without a frame of the user's own, any of the thread may be the one. */
+    const struct ct_stack_thread *thread = &stack->threads[stack->main_thread];
+    const struct ct_stack_frame *innermost = &stack->frames[thread->first];
+    bool has_own = is_own(stack, own), hides = !has_own;
+    const struct ct_stack_frame *end = has_own ? own : innermost + thread->count;
+    for (const struct ct_stack_frame *frame = innermost; frame < end; frame++) {
+        if (is_wrapper(frame->function)) {
+            continue;
+        }
+        hides = hides || may_hide_one(stack, frame);
+        if (is_of_collective(stack, frame) && (found == NULL || !is_api(found) || is_api(frame))) {
+            found = frame; /* the outermost one of the API, else the outermost one */
+        }
+    }
+    if (found != NULL) {
+        *function = found->function;
+        return CT_STACK_IN_COLLECTIVE;
+    }
+    return hides ? CT_STACK_UNTOLD : CT_STACK_ELSEWHERE;
+}
+
+/* ---- in words -------------------------------------------------------------------------------- */
+
 int ct_stack_print_where(const struct ct_stack *stack, struct ct_buf *out)
 {
     const struct ct_stack_frame *own = ct_stack_own_frame(stack);

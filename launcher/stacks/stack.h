@@ -62,6 +62,17 @@ CT_MUST_CHECK int ct_stack_parse_native(const char *text, size_t len, struct ct_
  * pip has installed are not the user's code; a native frame is if it has a source line. */
 const struct ct_stack_frame *ct_stack_own_frame(const struct ct_stack *stack);
 
+/* What a stack tells of the collectives of a program. */
+enum ct_stack_waits {
+    CT_STACK_UNTOLD,        /* it may be in one: PyTorch begins some in C++, as in backward() */
+    CT_STACK_ELSEWHERE,     /* it is in none */
+    CT_STACK_IN_COLLECTIVE, /* of PyTorch, MPI, NCCL, gloo or libctworker */
+};
+
+/* Is the main thread in a collective? Gives the name of the function that the user's code has
+ * called, or one near it, for CT_STACK_IN_COLLECTIVE; borrowed from the stack. */
+enum ct_stack_waits ct_stack_waits(const struct ct_stack *stack, const char **function);
+
 /* Has the main thread frames that the tool knows no name of, as in a program without symbols? */
 bool ct_stack_lacks_names(const struct ct_stack *stack);
 

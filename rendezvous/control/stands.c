@@ -2,11 +2,12 @@
  *
  * The short form is an array with an object for each rank:
  *
- *     {"at": "/srv/train.py:7 step",
+ *     {"at": "/srv/train.py:7 step", "in": "all_reduce",
  *      "groups": [["gloo:0", "default_pg", 4]],              name, description, last number
  *      "ops": [[0, 4, true, "all_reduce", "Float [5]"]]}     group, number, pending, name, shape
  *
- * A rank without recordings has no "groups".
+ * A rank without recordings has no "groups". One has no "in" if it is not known whether it is in a
+ * collective, or if its ctrun is older.
  */
 #include "rendezvous/control/stands.h"
 
@@ -29,8 +30,9 @@ int ct_stands_init(struct ct_stands *out, int count)
         .count = count,
         .flights = ct_calloc((size_t)count, sizeof(*out->flights)),
         .at = ct_calloc((size_t)count, sizeof(*out->at)),
+        .in = ct_calloc((size_t)count, sizeof(*out->in)),
     };
-    if (out->flights == NULL || out->at == NULL) {
+    if (out->flights == NULL || out->at == NULL || out->in == NULL) {
         ct_stands_fini(out);
         return CT_ENOMEM;
     }
@@ -44,6 +46,7 @@ void ct_stands_fini(struct ct_stands *stands)
     }
     ct_free(stands->flights);
     ct_free(stands->at);
+    ct_free(stands->in);
     *stands = (struct ct_stands){0};
 }
 
@@ -139,7 +142,8 @@ static char *print_rank(const struct ct_stands *stands, int rank, int most)
     struct selection selection;
     char *text = NULL;
     cJSON *object = cJSON_CreateObject();
-    if (object == NULL || !ct_json_add_text(object, "at", stands->at[rank])) {
+    if (object == NULL || !ct_json_add_text(object, "at", stands->at[rank]) ||
+        (stands->in[rank][0] != '\0' && !ct_json_add_text(object, "in", stands->in[rank]))) {
         goto out;
     }
     if (flight->known) {
@@ -282,6 +286,7 @@ int ct_stands_decode(const char *text, int first, int count, struct ct_stands *o
             break;
         }
         copy(cJSON_GetObjectItemCaseSensitive(rank, "at"), out->at[at], sizeof(out->at[at]));
+        copy(cJSON_GetObjectItemCaseSensitive(rank, "in"), out->in[at], sizeof(out->in[at]));
         rc = read_flight(rank, &out->flights[at]);
         at++;
     }
@@ -290,6 +295,75 @@ int ct_stands_decode(const char *text, int first, int count, struct ct_stands *o
 }
 
 /* ---- who ------------------------------------------------------------------------------------- */
+
+static bool is_elsewhere(const struct ct_stands *stands, int rank)
+{
+    return strcmp(stands->in[rank], CT_STAND_IN_NONE) == 0;
+}
+
+static bool is_in_collective(const struct ct_stands *stands, int rank)
+{
+    return stands->in[rank][0] != '\0' && !is_elsewhere(stands, rank);
+}
+
+static bool has_pending(const struct ct_flight *flight)
+{
+    for (int i = 0; i < flight->op_count; i++) {
+        if (flight->ops[i].pending) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The only rank in no collective, while all others are in one; -1 = there is none. One that has
+ * begun a collective and has not yet asked for its end may wait for others in its own way. */
+static int find_absent(const struct ct_stands *stands)
+{
+    int absent = -1;
+    for (int i = 0; i < stands->count; i++) {
+        if (is_in_collective(stands, i)) {
+            continue;
+        }
+        if (absent >= 0 || !is_elsewhere(stands, i) || has_pending(&stands->flights[i])) {
+            return -1;
+        }
+        absent = i;
+    }
+    return stands->count > 1 ? absent : -1;
+}
+
+/* Appends why this rank is named, whom find_absent() has found. */
+static void add_absent(const struct ct_stands *stands, int absent, struct ct_buf *reason)
+{
+    int other = absent == 0 ? 1 : 0, others = stands->count - 1;
+    const char *where = stands->in[other];
+    for (int i = 0; i < stands->count; i++) {
+        if (i != absent && strcmp(stands->in[i], where) != 0) {
+            ct_buf_addf(reason,
+                        "rank %d is in no collective, and each of the %d others waits in one",
+                        absent, others);
+            return;
+        }
+    }
+    ct_buf_addf(reason, "rank %d did not come to %s, in which ", absent, where);
+    if (others == 1) {
+        ct_buf_addf(reason, "rank %d waits", other);
+    } else {
+        ct_buf_addf(reason, "%d ranks wait", others);
+    }
+}
+
+/* Has this rank come to a collective, and another one has not? Then it holds nobody up. */
+static bool is_waiting_for_another(const struct ct_stands *stands, int rank)
+{
+    for (int i = 0; i < stands->count; i++) {
+        if (is_elsewhere(stands, i)) {
+            return is_in_collective(stands, rank);
+        }
+    }
+    return false;
+}
 
 /* The only rank in another place than all others, which are all in one; -1 = there is none. */
 static int find_elsewhere(const struct ct_stands *stands)
@@ -308,7 +382,10 @@ static int find_elsewhere(const struct ct_stands *stands)
             return -1; /* a third place */
         }
     }
-    return like_first == 1 && like_other >= 2 ? 0 : like_other == 1 && like_first >= 2 ? other : -1;
+    int found = like_first == 1 && like_other >= 2   ? 0
+                : like_other == 1 && like_first >= 2 ? other
+                                                     : -1;
+    return found >= 0 && !is_waiting_for_another(stands, found) ? found : -1;
 }
 
 int ct_stands_judge(const struct ct_stands *stands, int *rank, struct ct_buf *reason)
@@ -321,6 +398,8 @@ int ct_stands_judge(const struct ct_stands *stands, int *rank, struct ct_buf *re
     }
     if (verdict.kind != CT_FLIGHT_NONE) {
         *rank = verdict.rank;
+    } else if ((*rank = find_absent(stands)) >= 0) {
+        add_absent(stands, *rank, reason);
     } else if ((*rank = find_elsewhere(stands)) >= 0) {
         ct_buf_addf(reason, "rank %d is on another line than all others", *rank);
     }

@@ -20,10 +20,14 @@
 #define CT_STANDS_TEXT_MAX ((size_t)32768)
 
 struct ct_stands {
-    int count;                   /* ranks */
-    struct ct_flight *flights;   /* by rank: what PyTorch has recorded of it */
-    char (*at)[CT_STAND_AT_MAX]; /* by rank: a place in its program; "" = not known */
+    int count;                      /* ranks */
+    struct ct_flight *flights;      /* by rank: what PyTorch has recorded of it */
+    char (*at)[CT_STAND_AT_MAX];    /* by rank: a place in its program; "" = not known */
+    char (*in)[CT_FLIGHT_NAME_MAX]; /* by rank: the collective in which it is, by its stack;
+                                       CT_STAND_IN_NONE = in none, "" = not known */
 };
+
+#define CT_STAND_IN_NONE "-"
 
 /* Gives room for so many ranks, of which nothing is known. CT_ENOMEM. */
 CT_MUST_CHECK int ct_stands_init(struct ct_stands *out, int count);
@@ -40,7 +44,9 @@ CT_MUST_CHECK int ct_stands_decode(const char *text, int first, int count, struc
 /* Gives the rank that holds the others up, -1 = nobody stands out, and appends the reason in a
  * clause. In this order:
  *   1. the recordings of PyTorch (flight.h);
- *   2. of three or more ranks, the only one in another place than all others, which are in one.
+ *   2. by the stacks, the only one that is in no collective while all others are in one;
+ *   3. of three or more ranks, the only one in another place than all others, which are in one,
+ *      unless it has come to a collective and one of the others has not.
  * CT_ENOMEM. */
 CT_MUST_CHECK int ct_stands_judge(const struct ct_stands *stands, int *rank, struct ct_buf *reason);
 

@@ -55,9 +55,11 @@ class Hang(testlib.Case):
         path = self.tmp / "report.json"
         result = self.run_worker("wait", "--on-hang", "abort", "--report", path)
         self.assertEqual(result.code, 122, result)
-        self.assertRegex(result.err, r"ctrun: the job hangs: .*: all ranks wait and none stands out\n")
+        self.assertRegex(result.err, r"ctrun: the job hangs: no rank has made progress for \d+\.\d s \(allowed are \d\.0 s\)\n")
+        self.assertEqual(result.err.count("ctrun: no rank stands out\n"), 1, result)
         self.assertRegex(result.err, r"ctrun: the job hung on \S+: no rank has moved for [2-9] s and none")
         self.assertNotRegex(result.err, r"rank \d (hung|hangs|failed)|later, rank")
+        self.assertIn("ctrun: stopping ranks 0-2 because of it", result.err)
         self.assertIn("ctrun: stopped because of it: ranks 0-2\n", result.err)
         failure = json.loads(path.read_text())["first_failure"]
         self.assertEqual((failure["rank"], failure["exit_code"]), (-1, 122))
@@ -218,7 +220,8 @@ class Steps(python_package.Case):
                               arguments=["none"])  # fmt: skip
         result = job.wait(90)
         self.assertEqual(result.code, 122, result)
-        self.assertRegex(result.err, r"ctrun: the job hangs: .*: all ranks wait and none stands out\n")
+        self.assertRegex(result.err, r"ctrun: the job hangs: no rank has made progress for \d+\.\d s \(allowed are \d\.0 s\)\n")
+        self.assertEqual(result.err.count("ctrun: no rank stands out\n"), 1, result)
         self.assertRegex(result.err, r"phase compute of step 6 for")
 
 

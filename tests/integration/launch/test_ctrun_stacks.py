@@ -68,6 +68,13 @@ printf '[{{"thread_name":"MainThread","frames":['
 printf '{{"name":"all_reduce","filename":"/venv/lib/python3/site-packages/torch/x.py","line":3}},'
 printf '{{"name":"st\\\\u001b[2Jep","filename":"/srv/train.py","line":%d}}]}}]\\n' "$line"
 """
+# The same, but only those on line 20 are in all_reduce.
+PY_SPY_COLLECTIVE = """#!/bin/sh
+line=$(cat "{folder}/$5") || exit 1
+printf '[{{"thread_name":"MainThread","frames":['
+[ "$line" = 7 ] || printf '{{"name":"all_reduce","filename":"/v/site-packages/torch/distributed/distributed_c10d.py","line":3}},'
+printf '{{"name":"step","filename":"/srv/train.py","line":%d}}]}}]\\n' "$line"
+"""
 
 
 class Stacks(testlib.Case):
@@ -84,9 +91,9 @@ class Stacks(testlib.Case):
         path.write_text(text.format(folder=self.folder))
         path.chmod(0o755)
 
-    def run_worker(self, what, *args):
+    def run_worker(self, what, *args, workers=4):
         env = {"PATH": f"{self.tools}:{os.environ['PATH']}"}
-        return self.ctrun("-n", "4", "--hang-timeout", "2", *args, self.worker, self.folder, what, env=env, deadline=90)
+        return self.ctrun("-n", workers, "--hang-timeout", "2", *args, self.worker, self.folder, what, env=env, deadline=90)
 
     def test_the_line_of_the_suspect_is_in_the_report(self):
         self.install_py_spy()
@@ -105,18 +112,35 @@ class Stacks(testlib.Case):
         self.install_py_spy()
         result = self.run_worker("wait", "--max-restarts", "1")
         self.assertEqual(result.code, 0, result)
-        self.assertIn(": all ranks wait and none stands out\n", result.err)
+        self.assertIn("ctrun: the job hangs: no rank has made progress for ", result.err)
         self.assertIn("ctrun: rank 1 is on another line than all others\n", result.err)
+        self.assertNotIn("stands out", result.err)
         self.assertRegex(result.err, r"ctrun: rank 1 failed on \S+: process \d+ hung: .* at train.py:7 in ")
         self.assertIn("restarting the job (restart 1 of 1)", result.err)
 
+    def test_of_two_the_one_that_did_not_come_is_named(self):
+        self.install_py_spy(PY_SPY_COLLECTIVE)
+        path = self.tmp / "report.json"
+        result = self.run_worker("wait", "--on-hang", "abort", "--report", path, workers=2)
+        self.assertEqual(result.code, 122, result)
+        self.assertIn("ctrun: rank 1 did not come to all_reduce, in which rank 0 waits\n", result.err)
+        self.assertRegex(result.err, r"ctrun: rank 1 failed on \S+: process \d+ hung: .* at train.py:7 in step\n")
+        self.assertNotIn("stands out", result.err)
+        self.assertEqual(json.loads(path.read_text())["first_failure"]["rank"], 1)
+
     def test_two_that_differ_are_not_blamed(self):
         self.install_py_spy()
-        result = self.run_worker("apart", "--on-hang", "abort")
+        path = self.tmp / "report.json"
+        result = self.run_worker("apart", "--on-hang", "abort", "--report", path)
         self.assertEqual(result.code, 122, result)
         self.assertNotRegex(result.err, r"rank \d (hung|hangs|failed)|on another line")
         self.assertIn("ctrun: ranks 0, 3 are at train.py:20 in ", result.err)
         self.assertIn("ctrun: ranks 1-2 are at train.py:7 in ", result.err)
+        self.assertEqual(result.err.count("ctrun: no rank stands out\n"), 1, result)
+        self.assertIn("ctrun: stopping ranks 0-3 because of it", result.err)
+        traceback = json.loads(path.read_text())["first_failure"]["traceback"]
+        self.assertRegex(traceback, r"\Aranks 0, 3:\n(.*\n)+?  /srv/train.py:20 in st.*\n")
+        self.assertRegex(traceback, r"\nranks 1-2:\n(.*\n)+?  /srv/train.py:7 in st.*\n\Z")
 
     def test_an_endless_loop_is_found(self):
         self.install_py_spy()
@@ -229,7 +253,8 @@ class Stacks(testlib.Case):
                              r"at /srv/train\.py:7 st\?\[2Jep\n")  # fmt: skip
         self.assertRegex(results[0].err, r"ctrun: rank 1 is at train.py:7 in ")
         self.assertRegex(results[0].err, r"ctrun: rank 1 failed on \S+: process \d+ hung: .* at train.py:7 in ")
-        self.assertRegex(results[1].err, r"ctrun: the job hangs: no rank of the job has moved for .*, and none stands out\n")
+        self.assertRegex(results[1].err, r"ctrun: the job hangs: no rank of the job has moved for \d+\.\d s\n")
+        self.assertNotIn("stands out", results[0].err + results[1].err)
         self.assertRegex(results[1].err, r"ctrun: ranks 2-3 are at train.py:20 in ")
 
     def test_a_worker_that_left_early_on_another_machine_keeps_nobody_hanging(self):
@@ -243,6 +268,7 @@ class Stacks(testlib.Case):
         for result in results:
             self.assertEqual(result.code, 122, result)
             self.assertNotRegex(result.err, r"rank \d (hung|hangs)|on another line")
+            self.assertEqual(result.err.count("ctrun: no rank stands out\n"), 1, result)
         self.assertRegex(results[0].err, r"ctrun: rank 1 is at train.py:7 in ")
         self.assertRegex(results[1].err, r"ctrun: rank 2 is at train.py:7 in ")
         self.assertRegex(results[0].err, r"ctrun: the job hung on \S+: no rank has moved for ")

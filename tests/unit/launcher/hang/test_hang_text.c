@@ -43,8 +43,7 @@ static void test_each_reason_has_its_words(void **state)
         {CT_HANG_LOOPS,
          "rank 0 hangs: the others have waited for it for 7.5 s (allowed are 5.0 s): "
          "it uses the CPU, but does not leave one place of its program\n"},
-        {CT_HANG_ALL, "the job hangs: it has stood still for 7.5 s (allowed are 5.0 s): all ranks "
-                      "wait and none stands out\n"},
+        {CT_HANG_ALL, "the job hangs: no rank has made progress for 7.5 s (allowed are 5.0 s)\n"},
     };
     struct ct_hang_sample sample = one_sample('S', "nfs_wait");
     struct ct_buf out = CT_BUF_INIT;

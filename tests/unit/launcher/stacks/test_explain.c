@@ -75,6 +75,24 @@ static void test_the_only_rank_on_another_line_is_named(void **state)
                      "    main thread:\n      /srv/t.py:7 in step\n");
 }
 
+static void test_of_two_the_one_that_did_not_come_is_named(void **state)
+{
+    (void)state;
+    struct rig rig;
+    static const char *const lines[] = {
+        "File \"/v/site-packages/torch/distributed/distributed_c10d.py\", line 3 in "
+        "all_reduce\n" AT(20),
+        AT(7)};
+    begin(&rig, lines, 2);
+    rig.explain.first_rank = 0;
+    assert_explained(&rig, 1,
+                     "> rank 1 did not come to all_reduce, in which rank 0 waits\n"
+                     "> rank 1 is at t.py:7 in step\n"
+                     "> rank 0 is at t.py:20 in step, inside all_reduce\n"
+                     "> stack of rank 1, from py-spy:\n"
+                     "    main thread:\n      /srv/t.py:7 in step\n");
+}
+
 static void test_nobody_is_named_where_nobody_stands_out(void **state)
 {
     (void)state;
@@ -259,6 +277,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_only_rank_on_another_line_is_named),
+        cmocka_unit_test(test_of_two_the_one_that_did_not_come_is_named),
         cmocka_unit_test(test_nobody_is_named_where_nobody_stands_out),
         cmocka_unit_test(test_ranks_of_other_machines_may_be_the_cause),
         cmocka_unit_test(test_the_verdict_is_not_questioned),

@@ -159,6 +159,84 @@ static void test_frames_without_a_name_are_one_line(void **state)
     ct_stack_fini(&named);
 }
 
+/* One frame of each kind, the innermost first; of Python programs as faulthandler writes them. */
+#define USER "File \"/srv/train.py\", line 20 in step\n"
+#define LIB(path, function) \
+    "File \"/venv/lib/python3.11/site-packages/" path "\", line 3 in " function "\n"
+#define C10D(function) LIB("torch/distributed/distributed_c10d.py", function)
+
+static void test_who_is_in_a_collective_is_known_by_the_stack(void **state)
+{
+    static const struct {
+        const char *text, *function;
+        enum ct_stack_waits waits;
+    } cases[] = {
+        {C10D("all_reduce") LIB("torch/distributed/c10d_logger.py", "wrapper") USER, "all_reduce",
+         CT_STACK_IN_COLLECTIVE},
+        {C10D("send") C10D("all_gather_object") USER, "all_gather_object", CT_STACK_IN_COLLECTIVE},
+        {C10D("all_gather_into_tensor") LIB("torch/distributed/fsdp/_fsdp.py", "unshard")
+             LIB("torch/nn/modules/module.py", "forward") USER,
+         "all_gather_into_tensor", CT_STACK_IN_COLLECTIVE},
+        {LIB("torch/distributed/rendezvous.py", "rendezvous") USER, "rendezvous",
+         CT_STACK_IN_COLLECTIVE},
+        {USER, NULL, CT_STACK_ELSEWHERE},
+        {"File \"/usr/lib/python3.11/threading.py\", line 3 in wait\n" USER, NULL,
+         CT_STACK_ELSEWHERE},
+        {LIB("torch/utils/data/dataloader.py", "__next__") USER, NULL, CT_STACK_ELSEWHERE},
+        /* The user's frame that called is further out than one that was called. */
+        {USER C10D("all_reduce") "File \"/srv/main.py\", line 1 in main\n", NULL,
+         CT_STACK_ELSEWHERE},
+        /* A collective of DistributedDataParallel is hidden in C++. */
+        {LIB("torch/autograd/graph.py", "_engine_run_backward") USER, NULL, CT_STACK_UNTOLD},
+        {LIB("lightning/loop.py", "run"), NULL, CT_STACK_UNTOLD}, /* no line of the user's own */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_stack stack = {0};
+        const char *function = "?";
+        assert_int_equal(ct_stack_parse_faulthandler(cases[i].text, strlen(cases[i].text), &stack),
+                         0);
+        if (ct_stack_waits(&stack, &function) != cases[i].waits) {
+            fail_msg("case %zu", i);
+        }
+        if (cases[i].function != NULL) {
+            assert_string_equal(function, cases[i].function);
+        }
+        ct_stack_fini(&stack);
+    }
+}
+
+static void test_a_c_program_is_in_a_collective_by_the_name_of_a_function(void **state)
+{
+    static const struct {
+        const char *text;
+        enum ct_stack_waits waits;
+    } cases[] = {
+        {"#0  0x1 in poll () from /lib/libc.so.6\n#1  0x2 in MPI_Allreduce ()\n"
+         "#2  0x3 in work () at work.c:12\n",
+         CT_STACK_IN_COLLECTIVE},
+        {"#0  0x1 in nanosleep () from /lib/libc.so.6\n#1  0x3 in work () at work.c:12\n",
+         CT_STACK_ELSEWHERE},
+        /* Without debug symbols it is known where it waits, not that it waits nowhere. */
+        {"#0  0x1 in poll ()\n#1  0x2 in PMPI_Barrier ()\n#2  0x3 in main ()\n",
+         CT_STACK_IN_COLLECTIVE},
+        {"#0  0x1 in nanosleep ()\n#1  0x3 in main ()\n", CT_STACK_UNTOLD},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_stack stack = {0};
+        const char *function = "?";
+        assert_int_equal(ct_stack_parse_native(cases[i].text, strlen(cases[i].text), &stack), 0);
+        if (ct_stack_waits(&stack, &function) != cases[i].waits) {
+            fail_msg("case %zu", i);
+        }
+        ct_stack_fini(&stack);
+    }
+    const struct ct_stack none = {0};
+    const char *function = "?";
+    assert_int_equal(ct_stack_waits(&none, &function), CT_STACK_UNTOLD);
+}
+
 static void test_lines_of_the_c_library_are_not_the_users(void **state)
 {
     (void)state;
@@ -268,6 +346,8 @@ int main(void)
         cmocka_unit_test(test_eu_stacks_frames_are_read),
         cmocka_unit_test(test_frames_without_a_name_are_one_line),
         cmocka_unit_test(test_lines_of_the_c_library_are_not_the_users),
+        cmocka_unit_test(test_who_is_in_a_collective_is_known_by_the_stack),
+        cmocka_unit_test(test_a_c_program_is_in_a_collective_by_the_name_of_a_function),
         cmocka_unit_test(test_text_without_a_frame_is_refused),
         cmocka_unit_test(test_odd_frames_are_taken_as_far_as_they_go),
         cmocka_unit_test(test_too_much_is_cut_and_said),

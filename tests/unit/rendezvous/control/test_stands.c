@@ -70,6 +70,82 @@ static void test_the_only_rank_in_another_place_is_named(void **state)
     }
 }
 
+#define NONE CT_STAND_IN_NONE
+
+static void test_who_did_not_come_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *at[4], *in[4];
+        int count, rank;
+        const char *reason;
+    } cases[] = {
+        {{"a", "b"},
+         {"barrier", NONE},
+         2,
+         1,
+         "rank 1 did not come to barrier, in which rank 0 waits"},
+        {{"a", "b"},
+         {NONE, "barrier"},
+         2,
+         0,
+         "rank 0 did not come to barrier, in which rank 1 waits"},
+        {{"a", "a", "b", "a"},
+         {"all_reduce", "all_reduce", NONE, "all_reduce"},
+         4,
+         2,
+         "rank 2 did not come to all_reduce, in which 3 ranks wait"},
+        {{"a", "b", "c"},
+         {"all_reduce", NONE, "barrier"},
+         3,
+         1,
+         "rank 1 is in no collective, and each of the 2 others waits in one"},
+        /* The odd one has come, and the others hold it up. */
+        {{"a", "b", "a"}, {NONE, "barrier", NONE}, 3, -1, ""},
+        {{"a", "b", "a"}, {"", "barrier", NONE}, 3, -1, ""},
+        /* Both wait, or it is not known whether one waits, or none does. */
+        {{"a", "b"}, {"barrier", "all_reduce"}, 2, -1, ""},
+        {{"a", "b"}, {"barrier", ""}, 2, -1, ""},
+        {{"a", "b"}, {NONE, NONE}, 2, -1, ""},
+        {{"a", "b", "c"}, {"barrier", NONE, ""}, 3, -1, ""},
+        {{"a"}, {NONE}, 1, -1, ""},
+        /* What is not known of the stacks leaves the lines. */
+        {{"a", "b", "a"}, {"", "", ""}, 3, 1, "rank 1 is on another line than all others"},
+        {{"a", "b", "a"}, {"", NONE, ""}, 3, 1, "rank 1 is on another line than all others"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_stands stands, told;
+        struct ct_buf text = CT_BUF_INIT;
+        begin(&stands, cases[i].count, cases[i].at);
+        for (int k = 0; k < cases[i].count; k++) {
+            (void)snprintf(stands.in[k], sizeof(stands.in[k]), "%s", cases[i].in[k]);
+        }
+        expect(&stands, cases[i].rank, cases[i].reason);
+        /* The same when a machine has told it. */
+        assert_int_equal(ct_stands_init(&told, cases[i].count), 0);
+        assert_int_equal(ct_stands_encode(&stands, &text), 0);
+        assert_int_equal(ct_stands_decode(ct_buf_cstr(&text), 0, cases[i].count, &told), 0);
+        expect(&told, cases[i].rank, cases[i].reason);
+        ct_buf_fini(&text);
+        ct_stands_fini(&told);
+        ct_stands_fini(&stands);
+    }
+}
+
+/* It has begun a collective without waiting for its end, and may wait for it now in its own way. */
+static void test_who_has_begun_a_collective_is_not_absent(void **state)
+{
+    (void)state;
+    static const char *const at[] = {"a", "b"};
+    struct ct_stands stands;
+    begin(&stands, 2, at);
+    (void)snprintf(stands.in[0], sizeof(stands.in[0]), "barrier");
+    (void)snprintf(stands.in[1], sizeof(stands.in[1]), NONE);
+    record(&stands.flights[1], "gloo:0", 3, true);
+    expect(&stands, -1, "");
+    ct_stands_fini(&stands);
+}
+
 /* Two machines with two ranks each tell a third one. */
 static void test_what_machines_tell_is_judged_together(void **state)
 {
@@ -221,6 +297,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_only_rank_in_another_place_is_named),
+        cmocka_unit_test(test_who_did_not_come_is_named),
+        cmocka_unit_test(test_who_has_begun_a_collective_is_not_absent),
         cmocka_unit_test(test_what_machines_tell_is_judged_together),
         cmocka_unit_test(test_many_ranks_tell_less_of_each),
         cmocka_unit_test(test_of_many_groups_the_last_ones_are_told),

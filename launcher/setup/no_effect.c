@@ -71,6 +71,18 @@ static void check_companions(struct lines *out, const struct ct_options *options
     }
 }
 
+/* Stacks that are asked for at a hang, in a job in which nobody looks for one. SIGQUIT asks, too.
+ */
+static void check_stacks(struct lines *out, const struct ct_options *options)
+{
+    bool looks = options->hang_timeout_ns >= 0 || options->slow_factor > 0;
+    if (has_flag(options, CT_OPT_HANG_STACKS) && options->hang_stacks_ms > 0 && !looks) {
+        (void)snprintf(out->list[out->count++], CT_NO_EFFECT_MAX,
+                       "--hang-stacks has no effect without --hang-timeout or --slow-factor, but "
+                       "for the stacks that SIGQUIT asks for");
+    }
+}
+
 /* A job that fails at once, again and again, restarts every CT_RESTART_PAUSE_MAX_MS in the end. */
 static void check_budget(struct lines *out, const struct ct_options *options)
 {
@@ -127,6 +139,7 @@ int ct_no_effect(const struct ct_options *options, const struct ct_resolved *res
         check_map(&out, "--tee", &options->tee, resolved->workers);
     }
     check_companions(&out, options);
+    check_stacks(&out, options);
     check_budget(&out, options);
     check_restarts(&out, options, resolved);
     if (has_flag(options, CT_OPT_WARM) && options->warm != 0 && options->max_restarts == 0 &&

@@ -13,6 +13,7 @@
 #include "rendezvous/wire/json.h"
 
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 static int write_out(int rc, struct ct_buf *text, struct ct_err *err)
@@ -26,13 +27,29 @@ static int write_out(int rc, struct ct_buf *text, struct ct_err *err)
     return rc;
 }
 
+/* Stacks change little from one answer to the next, so each says when it was asked for. */
+static void add_time(const char *where, struct ct_buf *out)
+{
+    char text[sizeof("2026-12-31 23:59:59")];
+    time_t now = time(NULL);
+    struct tm local;
+    if (localtime_r(&now, &local) != NULL &&
+        strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &local) != 0) {
+        ct_buf_addf(out, "%s at %s\n", where, text);
+    }
+}
+
 int ct_stat_print(const struct ct_stat_options *options, const char *where, const cJSON *status,
                   struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT;
     int rc = 0;
     if (options->action == CT_STAT_STACKS) {
+        if (options->watch) {
+            add_time(where, &text);
+        }
         rc = ct_stat_stacks(options, getenv(CT_TOKEN_ENV), status, &text, err);
+        ct_buf_addf(&text, "%s", options->watch ? "\n" : "");
     } else if (options->action == CT_STAT_JSON) {
         rc = ct_json_print(status, &text);
     } else if (options->action == CT_STAT_HEALTH) {

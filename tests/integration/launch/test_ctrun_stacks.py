@@ -5,6 +5,7 @@ that the worker has written into a file; real stacks are read in tests/integrati
 import http.server
 import json
 import os
+import re
 import signal
 import socket
 import socketserver
@@ -346,6 +347,13 @@ class Ask(testlib.Case):
         self.assertRegex(result.out, r"  rank [01] is at served.py:5 in f\n")
         self.assertRegex(result.out, r"  no stack of rank [01]\n")
         self.assertRegex(result.out, r"  stack of rank [01], from PyTorch's worker server:\n")
+
+    def test_each_answer_of_a_watch_has_its_time(self):
+        self.running()
+        wait_until(lambda: self.stacks().code == 0, "the job is told of")
+        watch = self.start(testlib.program("ctrun-stat"), "--stacks", "--watch", self.port)
+        when = rf"(?m)^127\.0\.0\.1:{self.port} at \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d\n\S+:\n  "
+        wait_until(lambda: len(re.findall(when, watch.out)) >= 2, "two answers")
 
     def test_worker_servers_that_mean_harm(self):
         worker = self.script("hostile.py", "import os, time\nprint(os.environ['TORCH_WORKER_SERVER_SOCKET'], flush=True)\n"

@@ -54,6 +54,13 @@ static void options_that_need_another_one_are_named(void **state)
                         "--on-hang has no effect without --hang-timeout|"
                         "--spares has no effect without --nnodes in a job of this machine alone|");
     assert_string_equal(say(&single, "--on-hang=report", "--hang-timeout=30"), "");
+    assert_string_equal(say(&single, "--hang-stacks=9", "--on-hang=report"),
+                        "--on-hang has no effect without --hang-timeout|"
+                        "--hang-stacks has no effect without --hang-timeout or --slow-factor, but "
+                        "for the stacks that SIGQUIT asks for|");
+    assert_string_equal(say(&single, "--hang-stacks=9", "--hang-timeout=30"), "");
+    assert_string_equal(say(&single, "--hang-stacks=9", "--slow-factor=2"), "");
+    assert_string_equal(say(&single, "--hang-stacks=off", "--warm=0"), "");
     assert_string_equal(say(&single, "--warm-import=json", "--warm-memory=5"),
                         "--warm-import has no effect without --warm|"
                         "--warm-memory has no effect without --warm|");

@@ -164,8 +164,9 @@ CT_MUST_CHECK int ct_hang_reason_text(const struct ct_hang_verdict *verdict,
 
 /* Appends the verdict in words: who, for how long and why (of CT_HANG_ALL, only that the job hangs
  * and for how long), then what the suspect does (with
- * `stack`, its kernel stack, indented, or ""), then what the others do. Each line begins with
- * `prefix`. `first_rank` is the global rank of local rank 0. CT_ENOMEM. */
+ * `stack`, its kernel stack, indented, or ""), then what the others do, and what the verdict rests
+ * on if that may mislead. Each line begins with `prefix`. `first_rank` is the global rank of local
+ * rank 0. CT_ENOMEM. */
 CT_MUST_CHECK int ct_hang_describe(const struct ct_hang *hang,
                                    const struct ct_hang_verdict *verdict,
                                    const struct ct_hang_sample *samples, int first_rank,

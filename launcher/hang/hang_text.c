@@ -82,6 +82,27 @@ static void add_rank(const struct ct_hang_sample *sample, int rank, int64_t now_
     ct_buf_addf(out, "\n");
 }
 
+/* Says what the verdict rests on where that is the use of the CPU alone: a healthy program that
+ * sleeps most of the time looks the same. How often it wakes up would not help, for a data loader
+ * of PyTorch and a blocking wait of NCCL wake up for ever while they hang. */
+static void add_basis(const struct ct_hang *hang, const struct ct_hang_verdict *verdict,
+                      const struct ct_hang_sample *samples, const char *prefix, struct ct_buf *out)
+{
+    if (verdict->reason != CT_HANG_ALL && verdict->reason != CT_HANG_SLEEPS_ELSEWHERE) {
+        return;
+    }
+    for (int i = 0; i < hang->ranks; i++) {
+        if (samples[i].alive && samples[i].has_page) {
+            return;
+        }
+    }
+    ct_buf_addf(out,
+                "%sthe workers tell no steps, so use of less than a fiftieth of a CPU counts as "
+                "standing still; if they were at work, call ctworker.progress() in each step, or "
+                "give a longer --hang-timeout\n",
+                prefix);
+}
+
 int ct_hang_describe(const struct ct_hang *hang, const struct ct_hang_verdict *verdict,
                      const struct ct_hang_sample *samples, int first_rank, const char *stack,
                      int64_t now_ns, const char *prefix, struct ct_buf *out)
@@ -119,5 +140,6 @@ int ct_hang_describe(const struct ct_hang *hang, const struct ct_hang_verdict *v
     if (more > 0) {
         ct_buf_addf(out, "%sand %d more ranks\n", prefix, more);
     }
+    add_basis(hang, verdict, samples, prefix, out);
     return ct_buf_status(out);
 }

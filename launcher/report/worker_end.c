@@ -176,9 +176,8 @@ const char *ct_worker_end_advice(const struct ct_worker_end *end, bool has_messa
         return "look at what it waited for, above; --on-hang report leaves the job alive for a "
                "debugger (gdb -p, py-spy dump --pid)";
     case CT_END_ALL_HUNG:
-        return "look at what they waited for, above; if they were at work, they used less than a "
-               "fiftieth of a CPU, which seems to stand still: give a longer --hang-timeout, or "
-               "tell steps with ctworker";
+        return "look at what they waited for, above; --on-hang report leaves the job alive for a "
+               "debugger (gdb -p, py-spy dump --pid)";
     case CT_END_EXPIRED:
         return "see what it did within that timer, or give it more time";
     case CT_END_UNINTERRUPTIBLE:

@@ -57,6 +57,7 @@ class Hang(testlib.Case):
         self.assertEqual(result.code, 122, result)
         self.assertRegex(result.err, r"ctrun: the job hangs: no rank has made progress for \d+\.\d s \(allowed are \d\.0 s\)\n")
         self.assertEqual(result.err.count("ctrun: no rank stands out\n"), 1, result)
+        self.assertEqual(result.err.count("ctrun: the workers tell no steps, so use of less than a fiftieth"), 1, result)
         self.assertRegex(result.err, r"ctrun: the job hung on \S+: no rank has moved for [2-9] s and none")
         self.assertNotRegex(result.err, r"rank \d (hung|hangs|failed)|later, rank")
         self.assertIn("ctrun: stopping ranks 0-2 because of it", result.err)

@@ -88,6 +88,31 @@ static void test_each_state_of_a_process_has_its_word(void **state)
     ct_buf_fini(&out);
 }
 
+static void test_what_is_judged_is_said_where_workers_tell_nothing(void **state)
+{
+    static const struct {
+        enum ct_hang_reason reason;
+        bool has_page, is_said;
+    } cases[] = {
+        {CT_HANG_ALL, false, true},
+        {CT_HANG_SLEEPS_ELSEWHERE, false, true},
+        {CT_HANG_ALL, true, false},
+        {CT_HANG_STOPPED, false, false}, /* that is certain */
+    };
+    struct ct_buf out = CT_BUF_INIT;
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_hang_sample samples[2] = {one_sample('S', ""), one_sample('S', "")};
+        const struct ct_hang_verdict verdict = {.reason = cases[i].reason};
+        samples[1].has_page = cases[i].has_page;
+        describe(samples, 2, &verdict, "", &out);
+        const char *said = strstr(ct_buf_cstr(&out), "the workers tell no steps, so use of less");
+        assert_int_equal(said != NULL, cases[i].is_said);
+        assert_true(said == NULL || strstr(said, "\n") == said + strlen(said) - 1);
+    }
+    ct_buf_fini(&out);
+}
+
 static void test_the_suspect_comes_first_with_its_stack(void **state)
 {
     struct ct_hang_sample samples[3] = {one_sample('S', ""), one_sample('D', ""),
@@ -148,6 +173,7 @@ int main(void)
         cmocka_unit_test(test_each_reason_has_its_words),
         cmocka_unit_test(test_each_state_of_a_process_has_its_word),
         cmocka_unit_test(test_the_suspect_comes_first_with_its_stack),
+        cmocka_unit_test(test_what_is_judged_is_said_where_workers_tell_nothing),
         cmocka_unit_test(test_eight_others_are_shown_and_the_rest_counted),
         cmocka_unit_test(test_each_failed_allocation_is_told),
     };

@@ -10,7 +10,8 @@
  *
  * A host that was elected also tells whoever listens where the job met first, every few seconds:
  * that is the first host's next life, if it was started again, and would wait there for a job of
- * its own.
+ * its own. That one connects to the host which it was told of before it gives up its own job: one
+ * that it cannot reach would leave it with no job at all.
  *
  * Failure modes: a voter that cannot be reached, has another token or answers nonsense is asked
  * again with the next question. Nothing that it says is taken for the answer of another one.
@@ -54,9 +55,12 @@ struct ct_elector {
     int64_t tell_ns;         /* when that is told next */
     struct ct_voter told;    /* who says that it hosts this job; id 0 = nobody */
     uint64_t told_term;
-    struct ct_msg *msg; /* that is sent next; on the heap because it is large */
-    size_t links;       /* not closed yet */
-    uint64_t far_told;  /* the agent of the last warning about a term */
+    struct ct_link *reaching; /* to that one; NULL = not now */
+    bool reached;             /* it hosts there in that term, so the election is to hear of it */
+    uint64_t unreached;       /* the last one of whom it was said that it is not reached */
+    struct ct_msg *msg;       /* that is sent next; on the heap because it is large */
+    size_t links;             /* not closed yet */
+    uint64_t far_told;        /* the agent of the last warning about a term */
     bool timer_open, closing;
 };
 
@@ -102,6 +106,14 @@ static void end_telling(struct ct_elector *elector)
     }
 }
 
+static void end_reaching(struct ct_elector *elector)
+{
+    if (elector->reaching != NULL) {
+        ct_link_close(elector->reaching, 0, on_link_closed, elector);
+        elector->reaching = NULL;
+    }
+}
+
 static void hang_up_all(struct ct_elector *elector)
 {
     for (int i = 0; i < CT_VOTERS_BOTH; i++) {
@@ -117,6 +129,7 @@ void ct_elector_close(struct ct_elector *elector)
     elector->closing = true;
     hang_up_all(elector);
     end_telling(elector);
+    end_reaching(elector);
     uv_close((uv_handle_t *)&elector->timer, on_timer_closed);
 }
 
@@ -325,14 +338,58 @@ static void tell(struct ct_elector *elector, int64_t now_ns)
     }
 }
 
+/* ---- being told ------------------------------------------------------------------------------ */
+
+static void say_unreached(struct ct_elector *elector, const char *why)
+{
+    const struct ct_voter *told = &elector->told;
+    if (elector->unreached != told->id) {
+        ct_log(elector->options.log, CT_LOG_WARNING,
+               "the agent at %s port %u says that it hosts this job, but %s; until this machine "
+               "reaches that host, it waits here for others",
+               told->address, (unsigned)told->port, why);
+    }
+    elector->unreached = told->id;
+    elector->told.id = 0;
+}
+
+static void on_reaching_up(void *data, const char *address)
+{
+    struct ct_elector *elector = data;
+    const struct ct_link_host *there = ct_link_host(elector->reaching);
+    (void)address;
+    elector->reached = there->voter.id == elector->told.id && there->term == elector->told_term;
+    end_reaching(elector);
+    if (!elector->reached) {
+        say_unreached(elector, "it does not");
+    }
+    rearm(elector);
+}
+
+static void on_reaching_message(void *data, struct ct_msg *msg)
+{
+    (void)data;
+    (void)msg; /* nothing was asked */
+}
+
+static void on_reaching_lost(void *data, const struct ct_err *why)
+{
+    struct ct_elector *elector = data;
+    end_reaching(elector);
+    say_unreached(elector, why->sys == ECONNREFUSED    ? "nobody listens there"
+                           : why->code == CT_ETIMEDOUT ? "it does not answer"
+                                                       : why->text);
+}
+
 /* ---- time ----------------------------------------------------------------------------------- */
 
 static void on_timer(uv_timer_t *timer)
 {
     struct ct_elector *elector = CT_CONTAINER_OF(timer, struct ct_elector, timer);
     struct ct_election_todo todo;
-    if (elector->told.id != 0) {
+    if (elector->reached) {
         struct ct_voter host = elector->told;
+        elector->reached = false;
         elector->told.id = 0;
         ct_election_told(&elector->election, &host, elector->told_term, ct_clock_now(NULL), &todo);
         carry_out(elector, &todo);
@@ -354,7 +411,7 @@ static void rearm(struct ct_elector *elector)
     if (has_moved(elector) && elector->tell_ns < next_ns) {
         next_ns = elector->tell_ns;
     }
-    next_ns = elector->told.id != 0 ? 0 : next_ns;
+    next_ns = elector->reached ? 0 : next_ns;
     if (next_ns == INT64_MAX) {
         (void)uv_timer_stop(&elector->timer);
         return;
@@ -383,9 +440,28 @@ bool ct_elector_followed(struct ct_elector *elector, const struct ct_voter *host
 
 void ct_elector_told(struct ct_elector *elector, const struct ct_voter *host, uint64_t term)
 {
-    elector->told = *host;
-    elector->told_term = term;
-    rearm(elector);
+    const struct ct_link_options options = {
+        .host = host->address,
+        .port = host->port,
+        .token = elector->options.token,
+        .connect_ms = ANSWER_MS,
+        .once = true,
+        .log = elector->options.log,
+        .on_up = on_reaching_up,
+        .on_message = on_reaching_message,
+        .on_lost = on_reaching_lost,
+        .data = elector,
+    };
+    struct ct_err err = {0};
+    if (elector->reaching != NULL || elector->reached ||
+        !ct_election_may_be_told(&elector->election, host)) {
+        return; /* one after the other; it is told again */
+    }
+    if (ct_link_open(elector->loop, &options, &elector->reaching, &err) == 0) {
+        elector->links++;
+        elector->told = *host;
+        elector->told_term = term;
+    }
 }
 
 void ct_elector_leased(struct ct_elector *elector, int64_t sent_ns, int64_t lease_ms)

@@ -428,14 +428,19 @@ void ct_election_answered(struct ct_election *election, const struct ct_vote_ans
     }
 }
 
+bool ct_election_may_be_told(const struct ct_election *election, const struct ct_voter *host)
+{
+    return election->state == CT_ELECTION_HOSTING && election->host_term == CT_TERM_FIRST &&
+           host->id != election->self.id && ct_job_record_generation(&election->record) < 0;
+}
+
 void ct_election_told(struct ct_election *election, const struct ct_voter *host, uint64_t term,
                       int64_t now_ns, struct ct_election_todo *todo)
 {
     const struct ct_vote_answer answer = {
         .id = host->id, .seen = term, .host = host, .host_term = term};
     *todo = (struct ct_election_todo){0};
-    if (election->state == CT_ELECTION_HOSTING && election->host_term == CT_TERM_FIRST &&
-        ct_job_record_generation(&election->record) < 0) {
+    if (ct_election_may_be_told(election, host)) {
         ct_election_answered(election, &answer, now_ns, todo);
     }
 }

@@ -153,8 +153,11 @@ void ct_election_deposed(struct ct_election *election, int64_t now_ns);
 void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *ask, int64_t now_ns,
                        struct ct_vote_answer *answer);
 
-/* This agent hosts a job that has had no world, and another one says that it hosts the same job in
- * a later term: this one was the first host in a former life. It gives up hosting and joins. */
+/* Would it matter to this agent that another one hosts the same job? It does if this one hosts a
+ * job that has had no world: then it was the first host in a former life. */
+bool ct_election_may_be_told(const struct ct_election *election, const struct ct_voter *host);
+
+/* That other one was reached, and hosts in a later term. This one gives up hosting and joins. */
 void ct_election_told(struct ct_election *election, const struct ct_voter *host, uint64_t term,
                       int64_t now_ns, struct ct_election_todo *todo);
 

@@ -376,6 +376,70 @@ static void test_a_station_hosts_and_stops_hosting(void **state)
     end(f);
 }
 
+/* ---- another host of the same job ----------------------------------------------------------- */
+
+/* The agent `id` tells the first host that it hosts the job. */
+static void tell_first(struct fixture *f, uint64_t id, uint16_t port, uint64_t term)
+{
+    struct visitor tells = {.told = false};
+    visit(f, &tells, 0, CT_MSG_ASK);
+    tells.msg->ask.id = id;
+    tells.msg->host.port = port;
+    tells.msg->term = term;
+    ct_loop_run_until(&f->loop, &tells.lost);
+    leave(f, &tells);
+}
+
+static void run_until_warned(struct fixture *f, int warnings)
+{
+    while (f->warnings < warnings) {
+        assert_false(f->found);
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+}
+
+/* It has no other job to go to, and members may be waiting with it. */
+static void test_a_host_goes_on_while_it_does_not_reach_the_other_one(void **state)
+{
+    struct fixture *f = new_fixture();
+    const struct ct_election *first;
+    const uint64_t term = UINT64_C(5) << 32 | 2;
+    (void)state;
+    begin(f, &good);
+    first = ct_elector_state(f->agents[0].elector);
+    uint16_t dead = ct_server_port(f->agents[2].server);
+    kill_agent(f, 2);
+    tell_first(f, 3, dead, term);
+    run_until_warned(f, 1);
+    assert_non_null(strstr(f->warned, "says that it hosts this job, but nobody listens there"));
+    tell_first(f, 2, ct_server_port(f->agents[1].server), term);
+    run_until_warned(f, 2);
+    assert_non_null(strstr(f->warned, "says that it hosts this job, but it does not;"));
+    assert_true(first->state == CT_ELECTION_HOSTING);
+
+    const struct ct_members_failover hosting = {.self = {.id = 2}, .term = term};
+    ct_server_host(f->agents[1].server, &hosting);
+    tell_first(f, 2, ct_server_port(f->agents[1].server), term);
+    ct_loop_run_until(&f->loop, &f->found);
+    assert_true(f->agents[0].joins && first->state == CT_ELECTION_LOOKING);
+    assert_int_equal(f->agents[0].at.id, 2);
+    assert_int_equal(f->agents[0].at.port, ct_server_port(f->agents[1].server));
+    assert_int_equal(f->warnings, 2);
+    end(f);
+}
+
+/* Nor is it open for ever: who tells may be closed meanwhile. */
+static void test_an_elector_that_reaches_for_a_host_can_be_closed(void **state)
+{
+    struct fixture *f = new_fixture();
+    (void)state;
+    begin(f, &good);
+    const struct ct_voter host = {
+        .id = 2, .address = "127.0.0.1", .port = ct_server_port(f->agents[1].server)};
+    ct_elector_told(f->agents[0].elector, &host, UINT64_C(5) << 32 | 2);
+    end(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +450,8 @@ int main(void)
         cmocka_unit_test(test_a_station_answers_one_question_and_sends_members_on),
         cmocka_unit_test(test_a_term_that_nobody_has_reached_is_warned_of),
         cmocka_unit_test(test_a_station_hosts_and_stops_hosting),
+        cmocka_unit_test(test_a_host_goes_on_while_it_does_not_reach_the_other_one),
+        cmocka_unit_test(test_an_elector_that_reaches_for_a_host_can_be_closed),
     };
     return cmocka_run_group_tests_name("elector_uv", tests, NULL, NULL);
 }

@@ -7,6 +7,10 @@
  *
  * The pauses between two candidacies are random, and grow with each, so that two candidates do not
  * divide the votes for ever. Those of a low place in the world begin sooner.
+ *
+ * Voters learn who was elected by their next question, and may elect another one before. A host
+ * that hears of a later candidacy asks for a while whether it was won, for it would wait in vain
+ * for voters that are bound to a later term.
  */
 #include "rendezvous/election/election.h"
 
@@ -246,6 +250,16 @@ static int compare_with(const struct ct_election *election, const struct ct_vote
     return ct_job_record_compare(&election->record, &theirs);
 }
 
+/* A host has heard of a later candidacy. */
+static void doubt(struct ct_election *election, int64_t now_ns)
+{
+    election->doubt_ns = now_ns + 2 * election->lease_ms * CT_NS_PER_MS;
+    if (election->next_ns == INT64_MAX) {
+        election->doubt_pause_ns = PAUSE_FIRST_NS;
+        election->next_ns = now_ns + PAUSE_FIRST_NS;
+    }
+}
+
 void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *ask, int64_t now_ns,
                        struct ct_vote_answer *answer)
 {
@@ -273,6 +287,9 @@ void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *a
          */
         int64_t wait_ns = now_ns + PAUSE_FIRST_NS + (int64_t)(draw(election) % PAUSE_LAST_NS);
         election->next_ns = election->next_ns > wait_ns ? election->next_ns : wait_ns;
+    }
+    if (hosts && near && ask->term > election->host_term) {
+        doubt(election, now_ns);
     }
     answer->seen = election->seen;
     answer->candidacy = election->candidacy;
@@ -450,6 +467,12 @@ void ct_election_told(struct ct_election *election, const struct ct_voter *host,
 void ct_election_tick(struct ct_election *election, int64_t now_ns, struct ct_election_todo *todo)
 {
     *todo = (struct ct_election_todo){0};
+    if (election->state == CT_ELECTION_HOSTING && now_ns >= election->next_ns) {
+        election->next_ns =
+            now_ns < election->doubt_ns ? now_ns + election->doubt_pause_ns : INT64_MAX;
+        election->doubt_pause_ns *= election->doubt_pause_ns < PAUSE_LAST_NS ? 2 : 1;
+        ask_all(election, todo);
+    }
     if (election->state != CT_ELECTION_LOOKING) {
         return;
     }

@@ -109,8 +109,10 @@ struct ct_election {
     bool host_is_dead;    /* that host, and it was known before the lease ended */
     int64_t died_ns;      /* when the death of the last host was known; INT64_MIN = it is not */
     int64_t next_ns, give_up_ns;
-    int64_t fence_ns;   /* HOSTING: see above */
-    uint64_t candidacy; /* the term in which it is a candidate; 0 = it is none */
+    int64_t fence_ns; /* HOSTING: see above */
+    int64_t doubt_ns; /* HOSTING: until when it asks whether another one was elected later, ... */
+    int64_t doubt_pause_ns; /* ... and how long it waits before it asks again */
+    uint64_t candidacy;     /* the term in which it is a candidate; 0 = it is none */
     uint64_t granted[CT_VOTERS_BOTH];
     int num_granted;
     uint64_t random;

@@ -404,6 +404,38 @@ static void test_a_first_host_without_a_world_joins_the_job_that_runs(void **sta
     assert_false(todo.join); /* it has had a world */
 }
 
+/* Those who voted for both follow the later one. The earlier one must not wait for them. */
+static void test_a_host_asks_whether_a_later_candidate_has_won(void **state)
+{
+    struct ct_election e = follower(2, 3);
+    struct ct_election_todo todo;
+    struct ct_voter later = voter(3);
+    int64_t now_ns;
+    (void)state;
+    ct_election_lost(&e, 0);
+    struct ct_vote_ask won = stand(&e, &now_ns, &todo);
+    const struct ct_vote_answer vote = {.id = 1, .asked_term = won.term, .granted = true};
+    ct_election_answered(&e, &vote, now_ns, &todo);
+    assert_int_equal(e.state, CT_ELECTION_HOSTING);
+    assert_true(ct_election_next(&e) == INT64_MAX);
+    assert_false(grants(&e, 3, 7, now_ns));
+    assert_true(ct_election_next(&e) > now_ns && ct_election_next(&e) < now_ns + 100 * MS);
+    now_ns = ct_election_next(&e);
+    ct_election_tick(&e, now_ns, &todo);
+    assert_true(todo.ask && todo.question.term == 0); /* it wants no vote */
+    int64_t again_ns = now_ns;
+    for (int i = 0; i < 30 && ct_election_next(&e) != INT64_MAX; i++) { /* the votes may be slow */
+        again_ns = ct_election_next(&e);
+        ct_election_tick(&e, again_ns, &todo);
+        assert_true(todo.ask);
+    }
+    assert_true(ct_election_next(&e) == INT64_MAX && again_ns >= now_ns + LEASE_MS * MS);
+    const struct ct_vote_answer found = {
+        .id = 3, .seen = ask(3, 7).term, .host = &later, .host_term = ask(3, 7).term};
+    ct_election_answered(&e, &found, now_ns, &todo);
+    assert_true(todo.stop_hosting && todo.join && todo.at.id == 3);
+}
+
 /* An agent that comes late follows a host of any term, and is misled by nobody else. */
 static void test_the_first_host_of_an_agent_may_have_any_term(void **state)
 {
@@ -435,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_a_term_out_of_reach_blocks_no_election),
         cmocka_unit_test(test_who_uses_terms_up_reaches_a_sixteenth_of_them),
         cmocka_unit_test(test_a_first_host_without_a_world_joins_the_job_that_runs),
+        cmocka_unit_test(test_a_host_asks_whether_a_later_candidate_has_won),
         cmocka_unit_test(test_the_first_host_of_an_agent_may_have_any_term),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

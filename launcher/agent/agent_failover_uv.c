@@ -21,6 +21,7 @@
 
 #include "common/clock.h"
 #include "common/exit_code.h"
+#include "rendezvous/admission/voter_id.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -28,8 +29,6 @@
 
 /* A host is looked for so many leases long. */
 #define GIVE_UP_LEASES 5
-/* An id must be exact as a number of JSON. */
-#define ID_BITS 53
 /* Workers must have stopped a sixteenth of a lease after it (the fence of the others). */
 #define FENCE_SHARE 16
 /* A late agent is sent on so many times at most. */
@@ -96,6 +95,7 @@ static void describe_loss(struct ct_agent_run *run, const struct ct_err *why)
 {
     struct ct_agent_failover *failover = &run->failover;
     failover->silent = why->code == CT_ETIMEDOUT;
+    failover->lost_daemon = failover->daemon;
     memcpy(failover->lost_host, failover->host, sizeof(failover->lost_host));
     (void)snprintf(failover->why, sizeof(failover->why), "%.300s", why->text);
     (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
@@ -215,6 +215,7 @@ static void take_over(struct ct_agent_run *run, const struct ct_election_todo *t
         .lost = todo->lost,
         .lost_is_dead = todo->lost_is_dead,
         .lost_is_silent = failover->silent,
+        .lost_is_daemon = failover->lost_daemon && todo->lost.id != 0,
         .lost_name = failover->lost_host,
         .lost_why = failover->why,
         .history = &run->report.story.history,
@@ -315,6 +316,15 @@ static bool open_port(struct ct_agent_run *run)
     return true;
 }
 
+/* So that a host which has forgotten the job does not take this node for a new one. */
+static void tell_record(struct ct_agent_run *run)
+{
+    const struct ct_job_record *record = &state(run)->record;
+    bool has_one = ct_job_record_generation(record) >= 0;
+    run->membership.join.record_term = has_one ? record->term : 0;
+    run->membership.join.record_version = has_one ? record->version : 0;
+}
+
 static void end_drift(struct ct_agent_run *run, const char *name, const char *address)
 {
     unsigned port = run->store.address.port;
@@ -327,6 +337,7 @@ static void end_drift(struct ct_agent_run *run, const char *name, const char *ad
         ct_agent_report_say(run->output, "%.100s hosts the job's store now, at %.100s port %u",
                             name, address, port);
     }
+    tell_record(run);
     run->failover.adrift = false;
     run->failover.dialling = 0;
     run->failover.stop_by_ns = INT64_MAX;
@@ -343,6 +354,7 @@ bool ct_agent_failover_up(struct ct_agent_run *run)
     if (run->store.server != NULL) {
         bool may = ct_elector_followed(failover->elector, &state(run)->self, state(run)->host_term);
         CT_ASSERT(may); /* it is the host */
+        failover->daemon = false;
         end_drift(run, run->job->machine->host, state(run)->self.address);
         return true;
     }
@@ -359,6 +371,7 @@ bool ct_agent_failover_up(struct ct_agent_run *run)
         run->membership.link = NULL;
         return false;
     }
+    failover->daemon = there.daemon;
     end_drift(run, there.name, there.voter.address);
     return true;
 }
@@ -394,21 +407,6 @@ void ct_agent_failover_world(struct ct_agent_run *run)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static int make_id(uint64_t *out)
-{
-    unsigned char random[CT_NONCE_LEN];
-    uint64_t id = 0;
-    if (ct_nonce_make(random) != 0) {
-        return CT_EIO;
-    }
-    for (size_t i = 0; i < sizeof(id); i++) {
-        id = id << 8 | random[i];
-    }
-    id >>= 64 - ID_BITS;
-    *out = id < 2 ? 2 : id >= (UINT64_C(1) << ID_BITS) - 1 ? id - 2 : id;
-    return 0;
-}
-
 int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
 {
     struct ct_agent_failover *failover = &run->failover;
@@ -423,7 +421,7 @@ int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
         }
         return 0;
     }
-    if (make_id(&id) != 0) {
+    if (ct_voter_id_make(&id) != 0) {
         return ct_err_set(err, CT_EIO, "no random numbers");
     }
     const struct ct_elector_options options = {

@@ -260,7 +260,8 @@ int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err)
         .on_beat = on_beat,
         .on_lease = run->failover.elector != NULL ? on_lease : NULL,
         .once = run->failover.adrift,
-        .on_refused = on_nobody_listens,
+        /* An agent that looks for a host becomes one by election only. */
+        .on_refused = run->failover.adrift ? NULL : on_nobody_listens,
         .data = run,
     };
     return ct_link_open(&run->loop, &options, &run->membership.link, err);

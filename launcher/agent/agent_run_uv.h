@@ -186,6 +186,8 @@ struct ct_agent_failover {
     int moves;                     /* how often this node was sent on to another host */
     uint64_t dialling;             /* the id of the host that is being joined; 0 = none */
     bool adrift;                   /* the host is lost, and no other is found yet */
+    bool daemon;                   /* the host is a ctrdzvd, ... */
+    bool lost_daemon;              /* ... or the one that was lost was */
     bool silent;                   /* it was lost by silence */
     int64_t pledged_ns;            /* when the last record was pledged */
     int64_t stop_by_ns;            /* the workers must be gone by then; INT64_MAX = no hurry */

@@ -430,6 +430,7 @@ static void note_host(struct ct_link *link, const struct ct_msg *msg)
     ct_addr_host((const struct sockaddr *)&addr, address, sizeof(address));
     there->voter = (struct ct_voter){.id = msg->host.id, .port = link->options.port};
     there->term = msg->term;
+    there->daemon = msg->daemon;
     (void)snprintf(there->voter.address, sizeof(there->voter.address), "%.*s",
                    CT_VOTER_ADDRESS_MAX - 1, address);
     (void)snprintf(there->name, sizeof(there->name), "%s", msg->join.host);

@@ -65,6 +65,7 @@ const char *ct_link_local_address(const struct ct_link *link);
 struct ct_link_host {
     struct ct_voter voter;
     uint64_t term;
+    bool daemon; /* it is a ctrdzvd */
     char name[CT_HOST_MAX];
 };
 const struct ct_link_host *ct_link_host(const struct ct_link *link);

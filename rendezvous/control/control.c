@@ -198,12 +198,20 @@ static const struct ct_json_field voter_fields[] = {
     I64(ON(JOIN), "id", join.voter.id, 1, CT_JSON_INT_MAX - 1),
     OTHER(ON(JOIN), "port", join.voter.port, CT_JSON_PORT),
 };
+/* These are absent if it has no record. */
+static const struct ct_json_field joined_fields[] = {
+    I64(ON(JOIN), "record_term", join.record_term, 1, CT_TERM_MAX),
+    I64(ON(JOIN), "record_version", join.record_version, 1, CT_JSON_INT_MAX - 1),
+};
 /* These are absent in the ACCEPTED of a server that hosts no job which outlives its host. */
 static const struct ct_json_field accepted_fields[] = {
     I64(ON(ACCEPTED), "id", host.id, 1, CT_JSON_INT_MAX - 1),
     I64(ON(ACCEPTED), "term", term, 1, CT_TERM_MAX),
     TEXT(ON(ACCEPTED), "host", join.host),
 };
+/* This one is absent if the host is an agent. */
+static const struct ct_json_field daemon_field =
+    OTHER(ON(ACCEPTED), "daemon", daemon, CT_JSON_BOOL);
 /* These are absent in the ASK of an agent that does not host. */
 static const struct ct_json_field hosting_fields[] = {
     TEXT(ON(ASK), "run_id", join.run_id),
@@ -271,8 +279,14 @@ static int add_election(cJSON *object, const struct ct_msg *msg)
         ct_json_write_fields(object, voter_fields, 2, 1UL << msg->type, msg) != 0) {
         return CT_ENOMEM;
     }
+    if (msg->type == CT_MSG_JOIN && msg->join.voter.id != 0 && msg->join.record_version != 0 &&
+        ct_json_write_fields(object, joined_fields, 2, 1UL << msg->type, msg) != 0) {
+        return CT_ENOMEM;
+    }
     if (msg->type == CT_MSG_ACCEPTED && msg->host.id != 0 &&
-        ct_json_write_fields(object, accepted_fields, 3, 1UL << msg->type, msg) != 0) {
+        (ct_json_write_fields(object, accepted_fields, 3, 1UL << msg->type, msg) != 0 ||
+         (msg->daemon &&
+          ct_json_write_fields(object, &daemon_field, 1, 1UL << msg->type, msg) != 0))) {
         return CT_ENOMEM;
     }
     if (msg->type == CT_MSG_ASK && msg->host.port != 0 &&
@@ -446,10 +460,15 @@ static int read_election(const cJSON *object, struct ct_msg *out, struct ct_err 
         return read_optional(object, &lease_field, out, err);
     }
     if (out->type == CT_MSG_JOIN && cJSON_GetObjectItemCaseSensitive(object, "id") != NULL) {
-        return ct_json_read_fields(object, voter_fields, 2, 1UL << out->type, out, err);
+        int rc = ct_json_read_fields(object, voter_fields, 2, 1UL << out->type, out, err);
+        bool has_record = cJSON_GetObjectItemCaseSensitive(object, "record_term") != NULL;
+        return rc == 0 && has_record
+                   ? ct_json_read_fields(object, joined_fields, 2, 1UL << out->type, out, err)
+                   : rc;
     }
     if (out->type == CT_MSG_ACCEPTED && cJSON_GetObjectItemCaseSensitive(object, "id") != NULL) {
-        return ct_json_read_fields(object, accepted_fields, 3, 1UL << out->type, out, err);
+        int rc = ct_json_read_fields(object, accepted_fields, 3, 1UL << out->type, out, err);
+        return rc == 0 ? read_optional(object, &daemon_field, out, err) : rc;
     }
     if (out->type == CT_MSG_ASK && cJSON_GetObjectItemCaseSensitive(object, "run_id") != NULL) {
         return ct_json_read_fields(object, hosting_fields, 3, 1UL << out->type, out, err);

@@ -141,6 +141,7 @@ struct ct_msg_join {
     /* This life of the agent, and where it listens for other agents. Its address is "" here: the
      * server sees it. An id of 0: it can neither vote nor host. */
     struct ct_voter voter;
+    uint64_t record_term, record_version; /* of the record that it has; 0 = it has none */
 };
 
 struct ct_msg_world {
@@ -235,6 +236,7 @@ struct ct_msg {
     struct ct_vote_answer vote;    /* VOTE; its `record` and `host` are NULL, see here */
     struct ct_voter host; /* VOTE, ACCEPTED: id 0 = none is known. ACCEPTED has the id alone, and
                              the name of its machine in `join.host` */
+    bool daemon;          /* ACCEPTED: that host is a ctrdzvd, which is no node of the job */
     bool has_answer;
     int version;
     unsigned char nonce[CT_NONCE_LEN], answer[CT_ANSWER_LEN];

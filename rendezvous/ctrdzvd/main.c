@@ -7,6 +7,7 @@
 #include "common/open_files.h"
 #include "rendezvous/admission/token.h"
 #include "rendezvous/ctrdzvd/daemon_options.h"
+#include "rendezvous/ctrdzvd/daemon_station.h"
 #include "rendezvous/server/server_uv.h"
 #include "rendezvous/wire/notify.h"
 
@@ -29,6 +30,7 @@ struct daemon {
     uv_loop_t loop;
     uv_signal_t sigterm, sigint;
     struct ct_server *server;
+    struct ct_daemon_station station;
     bool stopping;
 };
 
@@ -138,7 +140,10 @@ static int serve(const struct ct_daemon_options *options, const struct ct_token 
         return EXIT_FAILURE;
     }
     const struct ct_log log = {emit, NULL, CT_LOG_WARNING};
-    const struct ct_server_agents agents = {.token = token->len > 0 ? token : NULL};
+    bool guarded = token->len > 0;
+    ct_daemon_station_init(&daemon.station);
+    const struct ct_server_agents agents = {.token = guarded ? token : NULL,
+                                            .station = guarded ? &daemon.station.station : NULL};
     const struct ct_server_options where = {
         .hosts = options->hosts,
         .num_hosts = options->num_hosts,
@@ -158,7 +163,8 @@ static int serve(const struct ct_daemon_options *options, const struct ct_token 
     }
     struct ct_err err = {0};
     int rc = EXIT_FAILURE;
-    if (ct_server_open(&daemon.loop, &where, &daemon.server, &err) != 0) {
+    if (ct_server_open(&daemon.loop, &where, &daemon.server, &err) != 0 ||
+        (guarded && ct_daemon_station_host(&daemon.station, daemon.server, &err) != 0)) {
         (void)fprintf(stderr, "ctrdzvd: %s\n", err.text);
     } else {
         rc = announce(options, daemon.server);

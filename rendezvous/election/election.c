@@ -152,7 +152,10 @@ void ct_election_begin_hosting(struct ct_election *election)
 bool ct_election_followed(struct ct_election *election, const struct ct_voter *host, uint64_t term,
                           int64_t now_ns)
 {
-    if (!may_follow(election, term) || election->state == CT_ELECTION_ENDED ||
+    /* A term has one host. Another one in it is a new life of a first host, without its memory. */
+    bool other =
+        term == election->host_term && election->host.id != 0 && election->host.id != host->id;
+    if (!may_follow(election, term) || other || election->state == CT_ELECTION_ENDED ||
         (election->state == CT_ELECTION_HOSTING && host->id != election->self.id)) {
         return false;
     }

@@ -130,8 +130,8 @@ void ct_election_init(struct ct_election *election, const struct ct_voter *self,
 /* This agent is the first host, which nobody elects. */
 void ct_election_begin_hosting(struct ct_election *election);
 
-/* A link to a host is up. Returns false if its term is over or out of reach; then the link is to be
- * closed. */
+/* A link to a host is up. Returns false if its term is over, out of reach, or that of another host;
+ * then the link is to be closed. */
 bool ct_election_followed(struct ct_election *election, const struct ct_voter *host, uint64_t term,
                           int64_t now_ns);
 

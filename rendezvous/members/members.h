@@ -76,7 +76,8 @@ struct ct_member;
 
 /* How a job outlives this host (docs/FAILOVER.md). All agents of the job must have a vote. */
 struct ct_members_failover {
-    struct ct_voter self;               /* this host as an agent; id 0: it is none */
+    struct ct_voter self;               /* this host */
+    bool is_daemon;                     /* it is a ctrdzvd: no agent, and no node of any world */
     uint64_t term;                      /* CT_TERM_FIRST, or the one in which it was elected */
     const struct ct_job_record *record; /* with which it was elected; NULL = it is the first host */
     int64_t fence_ns;                   /* then: see rendezvous/election/election.h */
@@ -85,6 +86,7 @@ struct ct_members_failover {
     struct ct_voter lost;
     bool lost_is_dead; /* its process is known to be dead */
     bool lost_is_silent;
+    bool lost_is_daemon; /* it was a ctrdzvd */
     const char *lost_name, *lost_why;
     const struct ct_failure_history *history; /* so far; NULL = unknown */
     struct ct_history_round round;            /* the newest generation, as far as is known */
@@ -130,7 +132,10 @@ void ct_members_free(struct ct_members *members);
  * `conn` is the caller's; ct_member_conn() gives it back. Gives *out, valid until drop() or
  * ct_members_gone(). A node that does not fit gets no message: CT_EINVAL (its options differ from
  * the job's), CT_EBUSY (the rank is taken, the job is over), CT_ELIMIT (too many nodes or workers,
- * over the budget), each with a line for a person; CT_ENOMEM. */
+ * over the budget), each with a line for a person; CT_ENOMEM. CT_MEMBERS_E_BEHIND: the node has a
+ * newer record than this host, a ctrdzvd that has forgotten the job; its connection is to be ended
+ * without a word, so that it looks for a host that knows the job. */
+#define CT_MEMBERS_E_BEHIND 1
 CT_MUST_CHECK int ct_members_join(struct ct_members *members, const struct ct_msg_join *join,
                                   const char *address, void *conn, int64_t now_ns,
                                   struct ct_member **out, struct ct_err *err);
@@ -138,6 +143,9 @@ CT_MUST_CHECK int ct_members_join(struct ct_members *members, const struct ct_ms
 /* A node that was refused has missed the end of the job under a former host: the exit code of the
  * job, or -1 = it has not. */
 int ct_members_missed_end(const struct ct_members *members, const struct ct_voter *voter);
+
+/* Does the job wait for its first world, after which it could outlive its host? */
+bool ct_members_waits_first(const struct ct_members *members);
 
 /* The process that was the voter `id` is dead: nobody listens at its port any more. */
 void ct_members_dead(struct ct_members *members, uint64_t id, int64_t now_ns);

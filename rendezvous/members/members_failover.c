@@ -33,10 +33,11 @@ static void describe_loss(struct members_failover *f)
                    options->lost_name != NULL && options->lost_name[0] != '\0' ? options->lost_name
                                                                                : address);
     (void)snprintf(f->loss.address, sizeof(f->loss.address), "%s", address);
+    bool node = !options->lost_is_daemon;
     (void)snprintf(f->loss.what, sizeof(f->loss.what), "%s%.300s%s",
-                   options->lost_is_silent ? "" : "its ctrun is gone: ",
+                   node && !options->lost_is_silent ? "its ctrun is gone: " : "",
                    options->lost_why != NULL ? options->lost_why : "",
-                   " (it hosted the job's store)");
+                   node ? " (it hosted the job's store)" : "");
 }
 
 /* Copies what is known of former generations, and makes sure that the newest one is there. */
@@ -92,7 +93,8 @@ int members_failover_init(struct ct_members *m)
             .id = options->lost.id, .said_ns = INT64_MIN, .dead = options->lost_is_dead};
         describe_loss(f);
     }
-    ct_office_begin(&f->office, options->self.id, options->term, &f->found);
+    ct_office_begin(&f->office, options->is_daemon ? 0 : options->self.id, options->term,
+                    &f->found);
     int rc = f->owes ? take_history(m) : 0;
     f->options.record = NULL;
     f->options.history = NULL;
@@ -114,6 +116,11 @@ bool members_failover_take_loss(struct ct_members *m, int64_t now_ns)
         if (f->options.lost.id == 0) {
             (void)snprintf(round->why, sizeof(round->why),
                            "its host had lost more than half of its nodes");
+        } else if (f->options.lost_is_daemon) {
+            (void)snprintf(round->why, sizeof(round->why),
+                           "the ctrdzvd on %.100s at %.64s, which hosted the job's store, was "
+                           "lost: %.250s",
+                           loss.host, loss.address, loss.what);
         } else {
             members_history_describe(&loss, round->why, sizeof(round->why));
         }
@@ -122,6 +129,24 @@ bool members_failover_take_loss(struct ct_members *m, int64_t now_ns)
         (void)members_history_record(m, &loss, now_ns);
     }
     return true;
+}
+
+size_t members_failover_cost(const struct ct_members *m)
+{
+    return m->failover != NULL ? sizeof(*m->failover) + CT_BLOCK_COST : 0;
+}
+
+bool members_failover_is_behind(const struct ct_members *m, const struct ct_msg_join *join)
+{
+    const struct ct_job_record theirs = {.term = join->record_term,
+                                         .version = join->record_version};
+    return members_failover_on(m) && join->record_version != 0 &&
+           ct_job_record_compare(&theirs, &m->failover->office.record) > 0;
+}
+
+bool members_failover_lost_daemon(const struct ct_members *m)
+{
+    return m->failover != NULL && m->failover->options.lost_is_daemon;
 }
 
 bool members_failover_on(const struct ct_members *m)
@@ -398,6 +423,11 @@ void ct_members_dead(struct ct_members *m, uint64_t id, int64_t now_ns)
     }
 }
 
+bool ct_members_waits_first(const struct ct_members *m)
+{
+    return members_failover_on(m) && m->generation < 0;
+}
+
 int ct_members_missed_end(const struct ct_members *m, const struct ct_voter *voter)
 {
     bool is_certain = members_state(m) == STATE_OVER && !m->pledging;
@@ -455,7 +485,7 @@ int64_t members_failover_next(const struct ct_members *m)
 {
     const struct members_failover *f = m->failover;
     bool is_over = members_state(m) == STATE_OVER && !m->pledging;
-    if (!members_failover_on(m) || f->deposed || f->options.self.id == 0 || is_over ||
+    if (!members_failover_on(m) || f->deposed || f->office.self == 0 || is_over ||
         !(f->served || (f->elected && f->begun_ns != INT64_MIN))) {
         return NEVER;
     }

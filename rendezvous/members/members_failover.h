@@ -36,6 +36,12 @@ struct members_failover {
 /* CT_ENOMEM. Called once, after the options are copied. */
 CT_MUST_CHECK int members_failover_init(struct ct_members *m);
 
+/* Bytes that members_failover_init() has taken. */
+size_t members_failover_cost(const struct ct_members *m);
+
+/* Has the node that wants to join a newer record than this host? */
+bool members_failover_is_behind(const struct ct_members *m, const struct ct_msg_join *join);
+
 /* Does this job outlive its host? Known when the first member has joined. */
 bool members_failover_on(const struct ct_members *m);
 
@@ -72,6 +78,9 @@ bool members_failover_owes(const struct ct_members *m, bool *plan);
 /* Notes the loss of the former host in the history of failures, once. Returns false if that was
  * done, or if there was none. */
 bool members_failover_take_loss(struct ct_members *m, int64_t now_ns);
+
+/* Was the former host no node of the job? */
+bool members_failover_lost_daemon(const struct ct_members *m);
 
 /* Why a complete world does not form; "" = nothing of the failover is in its way. */
 const char *members_failover_wait(const struct ct_members *m, int64_t now_ns);

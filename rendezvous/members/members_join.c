@@ -196,7 +196,8 @@ int members_join_begin(struct ct_members *m, const struct ct_msg_join *job, stru
 {
     int places = job->max_nodes + job->spares;
     places = places < CT_MAX_NODES ? places : CT_MAX_NODES;
-    size_t cost = sizeof(*m) + (size_t)places * sizeof(m->places.at[0]) + 2 * CT_BLOCK_COST;
+    size_t cost = sizeof(*m) + (size_t)places * sizeof(m->places.at[0]) + 2 * CT_BLOCK_COST +
+                  members_failover_cost(m);
     if (!members_take(m, cost)) {
         return over_budget(job, err);
     }
@@ -301,6 +302,9 @@ static int check_join(struct ct_members *m, const struct ct_msg_join *join, cons
     rc = m->begun ? check_same(&m->job, join, err) : members_join_begin(m, join, err);
     if (rc != 0) {
         return rc;
+    }
+    if (members_failover_is_behind(m, join)) {
+        return CT_MEMBERS_E_BEHIND;
     }
     rc = check_wish(m, join, address, now_ns, replaced, err);
     if (rc != 0) {

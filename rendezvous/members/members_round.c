@@ -109,14 +109,15 @@ static int choose_members(struct ct_members *m)
 
 static void end_job(struct ct_members *m, int exit_code, const char *why, int64_t now_ns);
 
-/* The loss of the former host is accounted for like that of any node. Returns false if the job ends
- * because of it. */
+/* The loss of the former host is accounted for like that of any node; that of a ctrdzvd costs the
+ * job none. Returns false if the job ends because of it. */
 static bool pay_for_host(struct ct_members *m, int64_t now_ns)
 {
     if (!members_failover_take_loss(m, now_ns)) {
         return true;
     }
-    if (members_elastic(m) || m->job.spares > 0 || members_budget_take(m, now_ns)) {
+    if (members_elastic(m) || m->job.spares > 0 || members_failover_lost_daemon(m) ||
+        members_budget_take(m, now_ns)) {
         return true;
     }
     end_job(m, CT_EXIT_NODE_LOST, "the machine that hosted the job's store was lost", now_ns);

@@ -97,17 +97,28 @@ void ct_control_jobs_release(struct ct_control_jobs *jobs, struct ct_control_job
     }
 }
 
+struct ct_control_job *ct_control_jobs_waiting(const struct ct_control_jobs *jobs,
+                                               const char *run_id)
+{
+    struct ct_control_job *job = find(jobs, run_id);
+    return job != NULL && ct_members_waits_first(job->members) ? job : NULL;
+}
+
+void ct_control_jobs_end_one(struct ct_control_jobs *jobs, struct ct_control_job *job)
+{
+    ct_list_remove(&job->at_jobs);
+    jobs->count--;
+    ct_members_free(job->members);
+    job->members = NULL;
+    if (job->agents == 0) {
+        ct_free(job);
+    }
+}
+
 void ct_control_jobs_end(struct ct_control_jobs *jobs)
 {
     while (!ct_list_empty(&jobs->list)) {
-        struct ct_control_job *job = job_at(jobs->list.next);
-        ct_list_remove(&job->at_jobs);
-        jobs->count--;
-        ct_members_free(job->members);
-        job->members = NULL;
-        if (job->agents == 0) {
-            ct_free(job);
-        }
+        ct_control_jobs_end_one(jobs, job_at(jobs->list.next));
     }
 }
 

@@ -305,6 +305,7 @@ static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
     msg->type = CT_MSG_ACCEPTED;
     if (conn->control->failover.term != 0) {
         msg->host.id = conn->control->failover.self.id;
+        msg->daemon = conn->control->failover.is_daemon;
         msg->term = conn->control->failover.term;
         (void)snprintf(msg->join.host, sizeof(msg->join.host), "%.*s", NAME_MAX_BYTES,
                        options->station->name);
@@ -388,7 +389,9 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
         conn->voter = voter.id;
         ct_probes_joined(conn->control->probes, &voter);
     }
-    if (rc != 0) {
+    if (rc == CT_MEMBERS_E_BEHIND) {
+        ct_channel_close(&conn->channel);
+    } else if (rc != 0) {
         int missed = job != NULL ? ct_members_missed_end(job->members, &msg->join.voter) : -1;
         refuse(conn, missed >= 0 ? missed : rc == CT_EINVAL ? 2 : 1, err.text);
     } else if (conn->control->options.on_join != NULL) {
@@ -487,13 +490,14 @@ void ct_control_host(struct ct_control *control, const struct ct_members_failove
     }
 }
 
-void ct_control_unhost(struct ct_control *control, const struct ct_voter *next)
+/* Drops the members of one job; NULL = of all. Their cores are to be freed. */
+static void send_on(struct ct_control *control, const struct ct_control_job *job,
+                    const struct ct_voter *next)
 {
-    control->failover = (struct ct_members_failover){.term = 0};
     for (struct ct_list *at = control->joined.next, *after; at != &control->joined; at = after) {
         struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
         after = at->next;
-        if (conn->job == NULL) {
+        if (conn->job == NULL || (job != NULL && conn->job != job)) {
             continue;
         }
         conn->member = NULL;
@@ -505,8 +509,24 @@ void ct_control_unhost(struct ct_control *control, const struct ct_voter *next)
             ct_channel_close(&conn->channel);
         }
     }
+}
+
+void ct_control_unhost(struct ct_control *control, const struct ct_voter *next)
+{
+    control->failover = (struct ct_members_failover){.term = 0};
+    send_on(control, NULL, next);
     ct_control_jobs_end(&control->jobs);
     rearm(control);
+}
+
+void ct_control_move(struct ct_control *control, const char *run_id, const struct ct_voter *next)
+{
+    struct ct_control_job *job = ct_control_jobs_waiting(&control->jobs, run_id);
+    if (job != NULL) {
+        send_on(control, job, next);
+        ct_control_jobs_end_one(&control->jobs, job);
+        rearm(control);
+    }
 }
 
 /* ---- the channel ---------------------------------------------------------------------------- */

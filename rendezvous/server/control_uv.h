@@ -18,16 +18,17 @@
 struct ct_control;
 
 /* An agent that other agents can ask who is the host, and that may become the host itself
- * (docs/FAILOVER.md). */
+ * (docs/FAILOVER.md). Or a ctrdzvd, which hosts jobs until it is lost. */
 struct ct_control_station {
     const char *name; /* of this machine */
     /* Somebody who has the token asks. Fills in *vote, a zeroed VOTE. What it points to is borrowed
      * until the next call. Returns false if this agent takes no part any more. */
     bool (*on_ask)(void *data, const struct ct_vote_ask *ask, struct ct_msg *vote);
-    /* It says besides that it hosts the job `run_id` in this term. What on_told does must not come
-     * before the next turn of the loop. */
+    /* It says besides that it hosts the job `run_id` in this term. ct_control_unhost() must not
+     * be called before the next turn of the loop. */
     void (*on_told)(void *data, const struct ct_voter *host, uint64_t term, const char *run_id);
-    /* The host has lost its quorum. ct_control_unhost() may be called inside it. */
+    /* The host has lost its quorum. ct_control_unhost() may be called inside it. Never called if
+     * the host is a daemon. */
     void (*on_deposed)(void *data);
     void *data;
 };
@@ -68,6 +69,10 @@ void ct_control_host(struct ct_control *control, const struct ct_members_failove
 /* Ends that: all members lose their connections. Those that have had no world cannot ask for
  * another host, so they are told who it is: `next`, NULL = unknown. */
 void ct_control_unhost(struct ct_control *control, const struct ct_voter *next);
+
+/* The members of this job are told to go to `next`, if the job has had no world and outlives its
+ * host. */
+void ct_control_move(struct ct_control *control, const char *run_id, const struct ct_voter *next);
 
 /* Takes a socket from which nothing has been read. If it is `trusted`, its other end is in this
  * process and begins with JOIN. */

@@ -465,6 +465,11 @@ void ct_server_unhost(struct ct_server *server, const struct ct_voter *next)
     }
 }
 
+void ct_server_move(struct ct_server *server, const char *run_id, const struct ct_voter *next)
+{
+    ct_control_move(server->control, run_id, next);
+}
+
 bool ct_server_has_agents(const struct ct_server *server)
 {
     return server->control != NULL && ct_control_busy(server->control);

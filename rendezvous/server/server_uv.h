@@ -85,9 +85,10 @@ void ct_server_reset(struct ct_server *server);
  * have been opened with `agents`. */
 void ct_server_take_agent(struct ct_server *server, int fd);
 
-/* As ct_control_host() and ct_control_unhost(). */
+/* As ct_control_host(), ct_control_unhost() and ct_control_move(). */
 void ct_server_host(struct ct_server *server, const struct ct_members_failover *failover);
 void ct_server_unhost(struct ct_server *server, const struct ct_voter *next);
+void ct_server_move(struct ct_server *server, const char *run_id, const struct ct_voter *next);
 
 /* Is any agent still in its job here? */
 bool ct_server_has_agents(const struct ct_server *server);

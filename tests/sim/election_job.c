@@ -50,6 +50,8 @@ static void join_if_ready(struct sim_el *sim, int life)
     if (l->conn >= 0 && !l->stopping && l->running < 0 && !l->joined) {
         l->joined = true;
         struct event e = plain(S_JOIN);
+        bool knows = ct_job_record_generation(&l->election.record) >= 0;
+        e.record = knows ? el_intern(sim, &l->election.record) : -1;
         el_stream(sim, l->conn, true, &e);
     }
 }
@@ -133,6 +135,7 @@ void el_todo(struct sim_el *sim, int life, const struct ct_election_todo *todo)
     if (todo->host) {
         uint64_t term = l->election.host_term;
         sim->takeovers++;
+        l->lost_daemon = todo->lost.id != 0 && !sim->lives[todo->lost.id - 1].agent;
         el_host_begin(sim, life, term, &l->election.record, l->election.fence_ns);
         if (todo->lost_is_dead) {
             el_host_dead(sim, life, todo->lost.id);
@@ -367,7 +370,7 @@ void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_
     l->ending = record->over;
     l->end_code = record->exit_code;
     for (int i = 0; i < sim->num_terms; i++) {
-        if (sim->terms[i] == term) {
+        if (sim->terms[i] == term && l->agent) {
             el_break(sim, "two hosts in one term", life);
         }
     }
@@ -375,7 +378,7 @@ void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_
         sim->terms[sim->num_terms++] = term;
     }
     if (ct_job_record_generation(record) >= 0 && !l->ending && sim->plan.spares == 0 &&
-        !ct_office_charge(&l->office, sim->plan.max_restarts)) {
+        !l->lost_daemon && !ct_office_charge(&l->office, sim->plan.max_restarts)) {
         l->ending = true;
         l->end_code = 121;
     }
@@ -463,7 +466,7 @@ static void try_to_decide(struct sim_el *sim, int life)
     struct life *l = &sim->lives[life];
     struct ct_presence who;
     voters(l, &who);
-    if (l->state != H_GATHER || !all_fenced(sim, life)) {
+    if (l->state != H_GATHER || !all_fenced(sim, life) || (l->forgot && !l->ending)) {
         return;
     }
     if (l->ending && ct_job_record_generation(&l->office.record) < 0) {
@@ -568,6 +571,9 @@ static void lose(struct sim_el *sim, int life, int who)
         stop_world(sim, life);
     }
     check_stopped(sim, life);
+    if (!l->agent && count_present(l) == 0 && l->state != H_OVER && l->state != H_NONE) {
+        el_daemon_forgets(sim, life);
+    }
 }
 
 void el_host_closed(struct sim_el *sim, int life, int conn)
@@ -687,6 +693,11 @@ static void on_join(struct sim_el *sim, int life, const struct event *e)
         struct event over = plain(S_OVER);
         over.code = l->end_code;
         el_stream(sim, e->conn, false, &over);
+        return;
+    }
+    if (e->record >= 0 && ct_job_record_compare(&sim->records[e->record], &l->office.record) > 0) {
+        sim->conns[e->conn].host_open = false; /* this host has forgotten the job */
+        el_stream(sim, e->conn, false, &(struct event){.what = S_END, .record = -1});
         return;
     }
     *m = (struct member){.used = true, .conn = e->conn, .heard = INT64_MIN};

@@ -8,6 +8,10 @@
  * its own in the product) are lost, doubled and delayed; a stream keeps its order, and what was
  * sent while its way was blocked arrives when the way is free again, as with TCP. A machine answers
  * for a process that is dead, and only then is its death known.
+ *
+ * A daemon forgets a job when its last agent is gone, and when it is started again, at the same
+ * port. Such a one begins no world here: newcomers alone could form one beside the job, until they
+ * are told where it is (docs/FAILOVER.md, limits).
  */
 #include "tests/sim/election_sim.h"
 
@@ -225,6 +229,14 @@ void el_kill(struct sim_el *sim, int life)
     }
 }
 
+void el_daemon_forgets(struct sim_el *sim, int life)
+{
+    struct ct_job_record fresh;
+    ct_job_record_init(&fresh);
+    el_host_begin(sim, life, CT_TERM_FIRST, &fresh, INT64_MIN);
+    sim->lives[life].forgot = true;
+}
+
 /* ---- delivery ------------------------------------------------------------------------------- */
 
 static void on_packet(struct sim_el *sim, const struct event *e)
@@ -239,7 +251,9 @@ static void on_packet(struct sim_el *sim, const struct event *e)
         return;
     }
     bool wanted = e->what == P_ASK || e->what == P_PROBE || e->what == P_CONNECT;
-    if (wanted && (life < 0 || (e->id != 0 && sim->lives[life].election.self.id != e->id))) {
+    bool same_port = life >= 0 && !sim->lives[life].agent && e->what == P_CONNECT;
+    if (wanted &&
+        (life < 0 || (e->id != 0 && !same_port && sim->lives[life].election.self.id != e->id))) {
         struct event dead = {.what = P_DEAD, .record = -1, .conn = -1, .id = e->id};
         /* The kernel of that machine answers; the answer takes the same way as any other. */
         dead.kind = PACKET;
@@ -325,10 +339,14 @@ static void on_fault(struct sim_el *sim)
     int life = sim->on_machine[machine];
     uint64_t what = sim->plan.lose_host ? 0 : el_random(sim, 14);
     int64_t later = sim->now + (int64_t)el_random(sim, 8000) * MS;
-    if (what < 4 && life >= 0) { /* killed; mostly it is started again, without its memory */
-        bool agent = sim->lives[life].agent;
+    if (sim->plan.cut_host) {
+        for (int i = 1; i < sim->plan.machines; i++) {
+            block(sim, 0, i, true);
+        }
+        schedule(sim, *el_event(sim, 0, HEALS, 0), later);
+    } else if (what < 4 && life >= 0) { /* killed; mostly it is started again, without its memory */
         el_kill(sim, life);
-        if (what < 3 && agent) {
+        if (what < 3) {
             schedule(sim, *el_event(sim, 0, COMES, machine), later);
         }
     } else if (what < 6) { /* the machine is cut off, both ways or one */
@@ -386,6 +404,21 @@ static void check_running(struct sim_el *sim)
     }
 }
 
+/* It would wait there for a world that none who remember the job would pledge. */
+static void check_forgotten(struct sim_el *sim)
+{
+    for (int i = 0; i < sim->num_lives; i++) {
+        const struct life *host = &sim->lives[i];
+        for (int k = 0; k < sim->num_lives && host->alive && host->forgot; k++) {
+            const struct life *l = &sim->lives[k];
+            if (host->members[k].used && !host->members[k].gone && l->alive &&
+                ct_job_record_generation(&l->election.record) >= 0) {
+                el_break(sim, "an agent waits with a host that has forgotten its job", k);
+            }
+        }
+    }
+}
+
 static void check_end(struct sim_el *sim)
 {
     for (int i = 0; i < sim->num_lives; i++) {
@@ -429,7 +462,11 @@ static void step(struct sim_el *sim, const struct event *e)
         break;
     case COMES:
         if (sim->on_machine[e->to] < 0 && !sim->over) {
-            (void)el_new_life(sim, e->to, true);
+            bool daemon = sim->plan.daemon && e->to == 0;
+            int life = el_new_life(sim, e->to, !daemon);
+            if (daemon && life >= 0) {
+                el_daemon_forgets(sim, life);
+            }
         }
         break;
     case FAULT:
@@ -485,6 +522,7 @@ int el_run(struct sim_el *sim, const struct plan *plan)
         sim->events++;
         step(sim, &e);
         check_running(sim);
+        check_forgotten(sim);
     }
     if (sim->broken[0] == '\0') {
         check_end(sim);
@@ -526,6 +564,7 @@ static struct plan random_plan(uint64_t seed)
     }
     plan.machines = plan.nodes + plan.spares + 1;
     plan.far_terms = el_random(sim, 3) == 0;
+    plan.cut_host = plan.lose_host && plan.daemon && el_random(sim, 2) == 0;
     free(sim);
     return plan;
 }
@@ -557,10 +596,11 @@ int main(int argc, char **argv)
             again.faults = fewer;
             el_fini(sim);
             if (el_run(sim, &again) != 0 || fewer == plan.faults) {
-                (void)printf("seed %llu, %d of %d faults, %d nodes, %d spares%s%s: %s\n",
+                (void)printf("seed %llu, %d of %d faults, %d nodes, %d spares%s%s%s: %s\n",
                              (unsigned long long)plan.seed, fewer, plan.faults, plan.nodes,
                              plan.spares, plan.daemon ? ", a daemon" : "",
-                             plan.far_terms ? ", far terms" : "", sim->broken);
+                             plan.cut_host ? ", cut off" : "", plan.far_terms ? ", far terms" : "",
+                             sim->broken);
                 break;
             }
         }

@@ -28,6 +28,7 @@ struct plan {
     int machines, nodes, spares, max_restarts, faults;
     bool daemon;    /* the first host is no agent */
     bool lose_host; /* one fault only: the host dies */
+    bool cut_host;  /* or: the daemon cannot be reached for some seconds */
     bool far_terms; /* agents of one machine name the last term of all */
     int64_t span, delay;
 };
@@ -124,7 +125,9 @@ struct life {
     bool known_dead[LIVES];
     bool ending;
     int end_code;
-    bool served; /* a world has begun in its term */
+    bool served;      /* a world has begun in its term */
+    bool forgot;      /* it is a daemon that has forgotten the job, or a later life of one */
+    bool lost_daemon; /* it was elected after a daemon */
     int64_t since, begun, fence, over_ns, probed_ns;
 };
 
@@ -167,6 +170,7 @@ void el_packet(struct sim_el *sim, int from, int machine, const struct event *ev
 void el_stream(struct sim_el *sim, int conn, bool up, const struct event *event);
 int el_intern(struct sim_el *sim, const struct ct_job_record *record);
 void el_kill(struct sim_el *sim, int life);
+void el_daemon_forgets(struct sim_el *sim, int life);
 int el_new_life(struct sim_el *sim, int machine, bool agent);
 
 /* ---- agents ---- */

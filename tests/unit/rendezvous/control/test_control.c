@@ -67,7 +67,9 @@ static struct ct_msg *filled(enum ct_msg_type type)
                  600000,
                  2500,
                  {.max_no_progress = 3, .window_restarts = 10, .window_ms = 5000},
-                 {71, "", 4711}},
+                 {71, "", 4711},
+                 UINT64_C(2) << 32 | 8,
+                 6},
         .world = {1, 2, 8, 16, 4, 12, 2, true, "10.0.0.1", 29500, "10.0.0.7", "jax=20001"},
         .port = 29501,
         .text = "some \"words\"",
@@ -91,6 +93,7 @@ static struct ct_msg *filled(enum ct_msg_type type)
         .ask = {71, 11, 12, 13},
         .vote = {72, 14, 15, 16, true, 17, NULL, NULL, 18},
         .host = {73, "10.0.0.3", 4713},
+        .daemon = true,
         .record = filled_record(),
         .still = {CT_HANG_VOTE_BEHIND, 7, 3, 41, true, true, 2500, true},
         .hang = {true, 7, 3, 61000, "it is stopped"},
@@ -148,6 +151,7 @@ static void compare(const struct ct_msg *a, const struct ct_msg *b)
                         : ask      ? &port
                                    : &none.host,
                         sizeof(b->host));
+    assert_int_equal(b->daemon, accepted);
     assert_int_equal(b->record != NULL, vote || type == CT_MSG_RECORD);
     if (b->record != NULL) {
         assert_memory_equal(b->record, a->record, sizeof(*b->record));
@@ -418,6 +422,7 @@ static void test_older_peers_are_understood(void **state)
     msg->join.queries = msg->join.stands = false;
     msg->join.preflight = CT_JOIN_PREFLIGHT_NONE;
     msg->join.voter = (struct ct_voter){0};
+    msg->join.record_term = msg->join.record_version = 0;
     assert_int_equal(encode(msg, &bytes), 0);
     assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "\"id\"", 4));
     assert_null(memmem(ct_buf_bytes(&bytes), bytes.len, "queries", 7));

@@ -436,6 +436,18 @@ static void test_a_host_asks_whether_a_later_candidate_has_won(void **state)
     assert_true(todo.stop_hosting && todo.join && todo.at.id == 3);
 }
 
+/* A ctrdzvd that was started again has the first term, as its former life had, but another id. */
+static void test_a_later_life_of_the_first_host_is_not_followed(void **state)
+{
+    struct ct_election e = follower(2, 3);
+    struct ct_voter again = voter(9), first = e.host;
+    (void)state;
+    ct_election_lost(&e, 0);
+    assert_false(ct_election_followed(&e, &again, CT_TERM_FIRST, 0));
+    assert_int_equal(e.state, CT_ELECTION_LOOKING);
+    assert_true(ct_election_followed(&e, &first, CT_TERM_FIRST, 0));
+}
+
 /* An agent that comes late follows a host of any term, and is misled by nobody else. */
 static void test_the_first_host_of_an_agent_may_have_any_term(void **state)
 {
@@ -468,6 +480,7 @@ int main(void)
         cmocka_unit_test(test_who_uses_terms_up_reaches_a_sixteenth_of_them),
         cmocka_unit_test(test_a_first_host_without_a_world_joins_the_job_that_runs),
         cmocka_unit_test(test_a_host_asks_whether_a_later_candidate_has_won),
+        cmocka_unit_test(test_a_later_life_of_the_first_host_is_not_followed),
         cmocka_unit_test(test_the_first_host_of_an_agent_may_have_any_term),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -426,6 +426,82 @@ static void test_a_host_without_a_quorum_is_deposed(void **state)
     end(&s);
 }
 
+/* ---- a ctrdzvd ------------------------------------------------------------------------------ */
+
+/* It gives records and leases; half of the nodes are enough for it, and nobody deposes it. */
+static void test_a_daemon_hosts_and_has_no_vote(void **state)
+{
+    struct scene s;
+    const struct ct_members_failover daemon = {
+        .self = {.id = 99}, .is_daemon = true, .term = CT_TERM_FIRST};
+    (void)state;
+    begin_failover(&s, 1, 2, 0, 1, &daemon);
+    run_pledged(&s, 2);
+    assert_int_equal(s.nodes[2].record.formed.count, 2);
+    assert_true(ct_members_lease_ms(s.members, s.now) > 0);
+    forget(&s);
+    gone(&s, 2);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    pass(&s, 10 * S);
+    HEARS(&s, 1, "stop0,again waiting record");
+    assert_int_equal(s.nodes[1].record.planned.generation, 1);
+    gone(&s, 1);
+    pass(&s, 30 * S);
+    assert_int_equal(s.deposed, 0);
+    end(&s);
+}
+
+/* Nobody of the job is lost with it, so no restart is needed. */
+static void test_the_loss_of_a_daemon_uses_no_restart(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    const struct ct_members_failover elected = {.self = {.id = 1},
+                                                .term = UINT64_C(1) << 32 | 1,
+                                                .record = &record,
+                                                .fence_ns = INT64_MIN,
+                                                .lost = {.id = 99, .address = "10.0.0.9"},
+                                                .lost_is_daemon = true,
+                                                .lost_name = "login-1",
+                                                .lost_why = "connection reset by peer"};
+    (void)state;
+    record.formed.count = 2;
+    record.formed.list[0] = record.formed.list[1];
+    record.formed.list[1] = record.formed.list[2];
+    begin_failover(&s, 2, 2, 0, 1, &elected); /* it is used up */
+    join(&s, 1);
+    join(&s, 2);
+    HEARS(&s, 1, "record record");
+    assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    assert_int_equal(s.nodes[1].record.restarts, 1);
+    pledge(&s, 1);
+    pledge(&s, 2);
+    HEARS(&s, 1, "record world5:0/2,0/4,serve");
+    end(&s);
+}
+
+/* A daemon that has forgotten the job would begin it anew. */
+static void test_a_node_that_knows_more_than_the_host_is_not_taken(void **state)
+{
+    struct scene s;
+    const struct ct_members_failover daemon = {
+        .self = {.id = 99}, .is_daemon = true, .term = CT_TERM_FIRST};
+    (void)state;
+    begin_failover(&s, 2, 2, 0, 1, &daemon);
+    s.job.record_term = CT_TERM_FIRST;
+    s.job.record_version = 3;
+    assert_int_equal(try_join(&s, 1, -1), CT_MEMBERS_E_BEHIND);
+    assert_true(ct_members_waits_first(s.members));
+    s.job.record_term = s.job.record_version = 0;
+    run_pledged(&s, 2);
+    assert_false(ct_members_waits_first(s.members));
+    gone(&s, 2);
+    s.job.record_term = CT_TERM_FIRST;
+    s.job.record_version = 3; /* this host's own */
+    assert_int_equal(try_join(&s, 2, -1), 0);
+    end(&s);
+}
+
 static void test_all_or_none_have_a_vote(void **state)
 {
     struct scene s;
@@ -471,6 +547,9 @@ static void test_memory_may_run_out_at_the_beginning(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_daemon_hosts_and_has_no_vote),
+        cmocka_unit_test(test_the_loss_of_a_daemon_uses_no_restart),
+        cmocka_unit_test(test_a_node_that_knows_more_than_the_host_is_not_taken),
         cmocka_unit_test(test_a_world_is_told_when_all_have_pledged_it),
         cmocka_unit_test(test_a_node_that_is_lost_before_it_has_pledged_is_replaced),
         cmocka_unit_test(test_the_end_is_told_when_all_have_pledged_it),

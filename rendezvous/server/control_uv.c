@@ -47,8 +47,7 @@
 /* How long a proof may take (two round trips), or the last flush to a dropped member (one). */
 #define PATIENCE_NS (10 * CT_NS_PER_S)
 
-/* Bytes of the name of this machine in ACCEPTED, which must fit in a greeting when each is escaped.
- */
+/* Bytes of this machine's name in ACCEPTED, which must fit in a greeting if each is escaped. */
 #define NAME_MAX_BYTES 64
 
 enum state {
@@ -351,11 +350,12 @@ static void let_stay(struct conn *conn)
     ct_list_append(&conn->control->joined, &conn->at_control);
 }
 
-/* Does the agent run on another machine than the store? */
-static bool is_from_elsewhere(const struct conn *conn)
+/* A numeric address is shorter than CT_VOTER_ADDRESS_MAX. */
+static struct ct_voter voter_at(const struct conn *conn, uint64_t id, uint16_t port)
 {
-    return !conn->trusted && !ct_access_is_here((const struct sockaddr *)&conn->peer,
-                                                (const struct sockaddr *)&conn->local);
+    struct ct_voter voter = {.id = id, .port = port};
+    ct_addr_host((const struct sockaddr *)&conn->peer, voter.address, sizeof(voter.address));
+    return voter;
 }
 
 static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
@@ -366,12 +366,12 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
     int rc = ct_control_jobs_take(&conn->control->jobs, msg->join.run_id, &job, &err);
     if (rc == 0) {
         if (!conn->trusted) {
-            ct_addr_host((const struct sockaddr *)&conn->peer, address, sizeof(address));
-        }
-        if (!conn->trusted) {
             char own[CT_HOST_MAX];
+            ct_addr_host((const struct sockaddr *)&conn->peer, address, sizeof(address));
             ct_addr_host((const struct sockaddr *)&conn->local, own, sizeof(own));
-            ct_members_reached(job->members, own, is_from_elsewhere(conn));
+            ct_members_reached(job->members, own,
+                               !ct_access_is_here((const struct sockaddr *)&conn->peer,
+                                                  (const struct sockaddr *)&conn->local));
         }
         size_t most = CT_CONTROL_MAX_OF_NODE(msg->join.workers);
         conn->channel.max_frame = most < CT_CONTROL_MAX_FRAME ? most : CT_CONTROL_MAX_FRAME;
@@ -383,9 +383,7 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
                              &conn->member, &err);
     }
     if (rc == 0 && conn->control->probes != NULL && !conn->trusted && conn->member != NULL) {
-        struct ct_voter voter = {.id = msg->join.voter.id, .port = msg->join.voter.port};
-        (void)snprintf(voter.address, sizeof(voter.address), "%.*s", CT_VOTER_ADDRESS_MAX - 1,
-                       address);
+        const struct ct_voter voter = voter_at(conn, msg->join.voter.id, msg->join.voter.port);
         conn->voter = voter.id;
         ct_probes_joined(conn->control->probes, &voter);
     }
@@ -399,15 +397,14 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
     }
 }
 
-/* Only a store with a token has a use for guests. Without one, anybody could hold connections here
- * for as long as they like. */
+/* Guests may stay for as long as they like. Only a store with a token has a use for them. */
 static void on_guest_msg(struct conn *conn)
 {
-    if (conn->control->options.token == NULL) {
+    if (conn->control->options.token != NULL) {
+        let_stay(conn);
+    } else {
         refuse(conn, 1, "this store serves workers without a token, so it takes no guests");
-        return;
     }
-    let_stay(conn);
 }
 
 /* ---- a station ------------------------------------------------------------------------------ */
@@ -430,11 +427,7 @@ static void on_ask_msg(struct conn *conn, const struct ct_msg *msg)
         ct_free(vote); /* it owns nothing */
     }
     if (msg->host.port != 0) {
-        struct ct_voter host = {.id = msg->ask.id, .port = msg->host.port};
-        char address[CT_HOST_MAX];
-        ct_addr_host((const struct sockaddr *)&conn->peer, address, sizeof(address));
-        (void)snprintf(host.address, sizeof(host.address), "%.*s", CT_VOTER_ADDRESS_MAX - 1,
-                       address);
+        const struct ct_voter host = voter_at(conn, msg->ask.id, msg->host.port);
         station->on_told(station->data, &host, msg->term, msg->join.run_id);
     }
     end_soon(conn);
@@ -467,8 +460,7 @@ static void on_join_elsewhere(struct conn *conn)
 
 static void on_deposed(void *data)
 {
-    struct ct_control *control = data;
-    control->deposed = true;
+    ((struct ct_control *)data)->deposed = true;
 }
 
 static void on_dead(void *data, uint64_t id)
@@ -755,7 +747,7 @@ void ct_control_take(struct ct_control *control, int fd, bool trusted)
     rearm(control);
 }
 
-/* ---- questions to agents -------------------------------------------------------------------- */
+/* ---- questions to agents and about them ----------------------------------------------------- */
 
 int ct_control_ask(struct ct_control *control, int job, int rank, const char *kind, ct_query_fn fn,
                    void *data, int *id, struct ct_err *err)
@@ -800,8 +792,6 @@ bool ct_control_busy(const struct ct_control *control)
 {
     return !ct_list_empty(&control->joined);
 }
-
-/* ---- status --------------------------------------------------------------------------------- */
 
 int ct_control_status(const struct ct_control *control, struct ct_status_rows *rows,
                       struct cJSON *root, struct cJSON *problems)

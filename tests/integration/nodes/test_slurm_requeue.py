@@ -80,7 +80,11 @@ class Requeue(testlib.Case):
                 self.tell("scontrol", "update", f"JobId={job}", "StartTime=now")
             return now
 
-        wait.wait_until(lambda: state() == "COMPLETED", "the job has ended well", DEADLINE)
+        try:
+            wait.wait_until(lambda: state() == "COMPLETED", "the job has ended well", DEADLINE)
+        except AssertionError as late:
+            shown = self.ask("scontrol", "show", "job", job) + self.ask("sinfo", "-N", "-l")
+            raise AssertionError(f"{late}\n{shown}\n{self.said()}\n{bytes(metrics[-500:])}") from None
         state()
         self.assertIn("ctrun ended with 123", self.said())
         self.assertIn("preempted: the state after step ", self.said())

@@ -12,7 +12,7 @@
 #include "common/alloc.h"
 #include "common/buf.h"
 #include "common/num.h"
-#include "worker/job/late_variables.h" /* made by meson.build */
+#include "worker/job/late_variables.h"
 
 #include <errno.h>
 #include <fcntl.h>

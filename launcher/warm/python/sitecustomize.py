@@ -20,7 +20,7 @@ FILES_MAX = 200  # of the job's own, that a plan reads
 ASIDE = 63  # the last descriptor of a small table: what imports open gets the numbers of a cold start
 
 # The variables that may differ between what a spare was started with and what it is to be as a worker. The
-# build puts the names here; worker/job/meson.build has them.
+# build puts the names here; worker/job/late_variables.h has them.
 LATE = set("@LATE_VARIABLES@".split())
 
 

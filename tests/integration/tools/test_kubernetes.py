@@ -6,6 +6,7 @@ in the environment of each pod, give the job that the manifest means. The schema
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -184,7 +185,9 @@ class Kubernetes(testlib.Case):
         self.assertEqual(len(policies), 2)
         self.assertEqual(policies[0], policies[1])
         by_action = {r["action"]: r["onExitCodes"]["values"] for r in policies[0]["rules"] if "onExitCodes" in r}
-        self.assertEqual(by_action, {"FailJob": [2, 119, 126, 127], "Ignore": [120, 121, 123]})
+        self.assertEqual(by_action, {"FailJob": [2, 119, 126, 127], "Ignore": [120, 121, 123, 143]})
+        self.assertIn(".It 128 + n\n", section)
+        codes.add(128 + signal.SIGTERM)
         self.assertLessEqual({code for values in by_action.values() for code in values}, codes)
 
     def config(self, container, pod, service, env):

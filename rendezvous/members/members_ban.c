@@ -85,6 +85,16 @@ static bool is_alone(const struct ct_members *m)
     return m->job.max_nodes == 1 && m->job.spares == 0;
 }
 
+/* Says why a machine cannot be left out: there are so many `others`. What would allow it is said
+ * only to those who have not asked for it. */
+static const char *why_not(const struct ct_members *m, int others)
+{
+    if (m->job.max_nodes == m->job.min_nodes && m->job.spares == 0) {
+        return "the others are not enough; --spares or --nnodes MIN:MAX would allow it";
+    }
+    return others > 0 ? "the others are not enough" : "no other machine has joined the job";
+}
+
 void members_ban_judge(struct ct_members *m, const struct ct_failure *first)
 {
     int most = m->job.limits.ban_after;
@@ -104,14 +114,14 @@ void members_ban_judge(struct ct_members *m, const struct ct_failure *first)
                        "%d generation%s in a row failed first on it (--ban-after %d)", row,
                        row == 1 ? "" : "s", most);
     }
-    bool possible = without(m, first->host, first->address) >= m->job.min_nodes;
+    int others = without(m, first->host, first->address);
+    bool possible = others >= m->job.min_nodes;
     struct ct_msg *msg = members_msg(m, CT_MSG_WAITING);
     (void)snprintf(msg->text, sizeof(msg->text),
                    possible
                        ? "machine %.100s%s%.64s is left out: %s"
-                       : "warning: machine %.100s%s%.64s should be left out, because %s, but the "
-                         "others are not enough; --spares or --nnodes MIN:MAX would allow it",
-                   first->host, at, first->address, why);
+                       : "warning: machine %.100s%s%.64s should be left out, because %s, but %s",
+                   first->host, at, first->address, why, why_not(m, others));
     ct_log(m->options.log, CT_LOG_INFO, "job %s: %s", m->job.run_id, msg->text);
     members_send_all(m);
     if (!possible) {

@@ -55,6 +55,9 @@ static void on_send(void *data, struct ct_member *member, const struct ct_msg *m
     }
     note(node, text);
     (void)snprintf(node->last_text, sizeof(node->last_text), "%s", msg->text);
+    if (strncmp(msg->text, "warning: ", sizeof("warning: ") - 1) == 0) {
+        (void)snprintf(node->last_warning, sizeof(node->last_warning), "%s", msg->text);
+    }
     node->last_still = msg->still;
 }
 

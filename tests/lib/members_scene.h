@@ -21,7 +21,8 @@ struct scene_node {
     struct ct_member *member; /* NULL = not connected */
     char log[2048];
     char last_text[CT_FAILURE_WHAT_MAX];
-    struct ct_failure last_failure; /* first of the last STOP or OVER; no texts */
+    char last_warning[CT_FAILURE_WHAT_MAX]; /* the last such text that begins with "warning: " */
+    struct ct_failure last_failure;         /* first of the last STOP or OVER; no texts */
     struct ct_msg_world last_world;
     struct ct_history_round last_round; /* of the last STOP or OVER */
     struct ct_hang_vote last_still;

@@ -274,6 +274,40 @@ static void test_an_unfit_machine_is_left_out_at_once(void **state)
     end(&s);
 }
 
+/* A job of --nnodes 1:2 with one machine was told of others that are not enough, and to use
+ * --nnodes MIN:MAX. */
+static void test_why_a_machine_cannot_be_left_out(void **state)
+{
+    static const struct {
+        int nodes, min, max, spares;
+        const char *why;
+    } cases[] = {
+        {1, 1, 2, 0, "but no other machine has joined the job"},
+        {1, 1, 1, 1, "but no other machine has joined the job"},
+        {2, 2, 3, 0, "but the others are not enough"},
+        {2, 2, 2, 0, "but the others are not enough; --spares or --nnodes MIN:MAX would allow it"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        static struct ct_msg msg;
+        struct scene s;
+        begin(&s, cases[i].min, cases[i].max, cases[i].spares, 10);
+        run(&s, cases[i].nodes);
+        memset(&msg, 0, sizeof(msg));
+        msg.type = CT_MSG_FAILED;
+        msg.failure = (struct ct_failure){
+            .exit_code = 118, .unfit = true, .rank = -1, .local_rank = -1, .what = "sick"};
+        say_msg(&s, 1, &msg);
+        for (int node = 1; node <= cases[i].nodes; node++) {
+            say(&s, node, CT_MSG_STOPPED, 0);
+        }
+        const char *but = strstr(s.nodes[1].last_warning, ", but ");
+        assert_non_null(but);
+        assert_string_equal(but + 2, cases[i].why);
+        end(&s);
+    }
+}
+
 static void cannot_check(struct scene *s, int node, int generation)
 {
     static struct ct_msg msg;
@@ -366,6 +400,7 @@ int main(void)
         cmocka_unit_test(test_a_machine_that_is_needed_stays_and_is_named),
         cmocka_unit_test(test_failures_elsewhere_begin_another_row),
         cmocka_unit_test(test_an_unfit_machine_is_left_out_at_once),
+        cmocka_unit_test(test_why_a_machine_cannot_be_left_out),
         cmocka_unit_test(test_a_check_that_cannot_be_run_anywhere_ends_the_job),
         cmocka_unit_test(test_a_check_that_could_be_run_since_is_no_mistake),
         cmocka_unit_test(test_all_nodes_have_the_same_limits),

@@ -33,6 +33,9 @@
 /* Bytes that the library asks for at a time; they must fit into a connection's CT_HTTP_MEMORY. */
 #define BLOCK_BYTES 4096
 
+/* What is before the object in the event of the end. */
+#define END_HEAD "event: end\ndata: "
+
 struct frame {
     unsigned users;
     uint64_t seq;
@@ -278,7 +281,7 @@ void ct_page_live_tell_end(struct ct_page_live *live, const char *json)
         return;
     }
     end->users = 1;
-    ct_buf_addf(&end->text, "event: end\ndata: %.*s\n\n", (int)strcspn(json, "\n"), json);
+    ct_buf_addf(&end->text, END_HEAD "%.*s\n\n", (int)strcspn(json, "\n"), json);
     if (live->end != NULL || ct_buf_status(&end->text) != 0) {
         frame_drop(live, &end);
         return;
@@ -312,7 +315,14 @@ void ct_page_live_data(struct ct_page_live *live, struct ct_http_answer *out)
 {
     sample_if_none(live);
     *out = (struct ct_http_answer){.code = 200, .type = "application/json"};
-    if (ct_page_feed_print(&live->feed, true, &out->body) != 0) {
+    int rc = ct_page_feed_print(&live->feed, true, &out->body);
+    if (rc == 0 && live->end != NULL) { /* as another member of the object */
+        const char *end = ct_buf_cstr(&live->end->text) + sizeof(END_HEAD) - 1;
+        out->body.len--;
+        ct_buf_addf(&out->body, ",\"end\":%.*s}", (int)strcspn(end, "\n"), end);
+        rc = ct_buf_status(&out->body);
+    }
+    if (rc != 0) {
         ct_http_answer_error(out, 500, "no memory");
     }
 }

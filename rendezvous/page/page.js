@@ -607,13 +607,16 @@ function update(text) {
 }
 
 function line(text) { if (at("line").textContent !== text) at("line").textContent = text; }
+/* The store cannot be reached. If the job has ended, its port is anybody's now, and nobody asks there again. */
+function gone() { line((ending ? "the store has ended with the job" : "the store does not answer") + "; this is the last that is known"); }
 let failures = 0, source = null;
 
 function poll() {
+  let again = true;
   fetch("/page/data").then((r) => { if (!r.ok) throw new Error(String(r.status)); return r.text(); })
-    .then((text) => { update(text); line("asked every 2 s"); })
-    .catch(() => line("the store does not answer; this is the last that is known"))
-    .finally(() => setTimeout(poll, 2000));
+    .then((text) => { ending = JSON.parse(text).end || ending; update(text); line("asked every 2 s"); })
+    .catch(() => { again = !ending; gone(); })
+    .finally(() => { if (again) setTimeout(poll, 2000); });
 }
 
 function listen() {
@@ -622,9 +625,9 @@ function listen() {
   source.onmessage = (event) => { if (!update(event.data)) { source.close(); setTimeout(listen, 200); } };
   source.addEventListener("end", (event) => { ending = JSON.parse(event.data); if (frame) words(); });
   source.onerror = () => {
-    line((ending ? "the store has ended with the job" : "the store does not answer") + "; this is the last that is known");
+    gone();
     source.close();
-    if (ending) return; /* its port is anybody's now */
+    if (ending) return;
     if (++failures >= 3 && seq === 0) poll(); else setTimeout(listen, Math.min(1000 * 2 ** Math.min(failures, 4), 10000));
   };
 }

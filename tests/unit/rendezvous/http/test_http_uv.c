@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "rendezvous/http/http_uv.h"
 #include "rendezvous/http/status.h"
+#include "rendezvous/wire/json.h"
 #include "rendezvous/wire/limits.h"
 #include "tests/lib/fault.h"
 #include "tests/lib/loop.h"
@@ -222,6 +223,32 @@ static void test_the_log_says_why_a_request_was_refused(void **state)
         (void)close(peer);
         close_http(f);
     }
+}
+
+/* The page that cannot have the stream of events asks for this again and again. */
+static void test_page_data_tells_how_the_job_has_ended(void **state)
+{
+    struct fixture *f = *state;
+    char text[4096];
+    open_http(f, LONG_MS);
+    int before = add(f, true), after = add(f, true);
+    tell(before, GET("/page/data"));
+    const char *answer = hear(f, before, text, sizeof(text));
+    assert_memory_equal(answer, "HTTP/1.1 200", 12);
+    assert_null(strstr(answer, "\"end\""));
+    ct_http_tell_end(f->http, "{\"ended\":true}\n");
+    tell(after, GET("/page/data"));
+    answer = hear(f, after, text, sizeof(text));
+    const char *body = strstr(answer, "\r\n\r\n");
+    assert_non_null(body);
+    cJSON *json = cJSON_Parse(body + 4);
+    assert_non_null(json);
+    assert_true(cJSON_IsTrue(
+        cJSON_GetObjectItemCaseSensitive(cJSON_GetObjectItemCaseSensitive(json, "end"), "ended")));
+    cJSON_Delete(json);
+    (void)close(before);
+    (void)close(after);
+    close_http(f);
 }
 
 /* They may read what we may, on as few connections as strangers. */
@@ -515,6 +542,7 @@ int main(void)
         cmocka_unit_test_setup(test_other_users_leave_room_for_us, set_up),
         cmocka_unit_test_setup(test_peers_that_are_not_admitted_get_healthz_alone, set_up),
         cmocka_unit_test_setup(test_the_log_says_why_a_request_was_refused, set_up),
+        cmocka_unit_test_setup(test_page_data_tells_how_the_job_has_ended, set_up),
         cmocka_unit_test_setup(test_late_ones_are_ended, set_up),
         cmocka_unit_test_setup(test_the_end_of_the_job_is_told_to_those_who_wait_for_it, set_up),
         cmocka_unit_test_setup(test_the_end_of_the_job_is_told_to_those_who_watch, set_up),

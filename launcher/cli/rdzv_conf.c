@@ -25,7 +25,7 @@ struct draft {
     int64_t timeout_ms; /* 0 = not there */
 };
 
-/* A part of the text. */
+/* A part of the option's text, which is not copied. */
 struct span {
     const char *at;
     size_t len;

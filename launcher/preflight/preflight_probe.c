@@ -108,7 +108,7 @@ static void say_stage(void *data, const char *name)
     }
 }
 
-/* In the child. */
+/* Looks at this machine and writes what it finds. It runs in the child. */
 static void look(const struct probe *probe, int out)
 {
     struct ct_preflight_places places = ct_preflight_places_here;

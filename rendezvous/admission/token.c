@@ -21,9 +21,10 @@
 /* Bytes of randomness in a token that we make. */
 #define RANDOM_LEN 32
 
-/* Part of every answer, so that no other protocol's HMAC with this token is an answer here. */
+/* Every answer covers this text. So an HMAC that another protocol makes with the same token is no
+ * valid answer here. */
 static const unsigned char answer_label[] = "ctrun agent control 1";
-/* Part of every key of a connection, so that no key equals an answer. */
+/* Every key of a connection covers this text, so that no key equals an answer. */
 static const unsigned char key_label[] = "ctrun agent control 1, key of frames";
 
 _Static_assert(CT_ANSWER_LEN == crypto_auth_hmacsha256_BYTES, "an answer is an HMAC-SHA256");

@@ -7,7 +7,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-/* The library has had this name since 0.9.50, also in 1.0. */
+/* All versions of libmicrohttpd from 0.9.50 on have this name, 1.0 too. */
 #define LIBRARY "libmicrohttpd.so.12"
 
 /* Copies the bytes, because ISO C has no cast from an object pointer to a function. */

@@ -319,7 +319,8 @@ static void count_denial(struct ct_http *http, struct MHD_Connection *connection
     }
 }
 
-/* What the library accepts, but a proxy in front of us may understand in another way. */
+/* What is doubtful in the head of a request: the library accepts it, but a proxy in front of us may
+ * read it in another way. */
 struct doubts {
     bool blank, length, coding;
 };

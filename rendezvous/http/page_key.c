@@ -15,7 +15,7 @@ int ct_page_key_make_link(struct ct_page_key *key)
     return rc == 0 ? ct_token_make(&key->link) : rc;
 }
 
-/* NULL = the header has none. */
+/* Returns the bearer token of an Authorization header; NULL = there is none. */
 static const char *bearer(const char *authorization)
 {
     static const char scheme[] = "Bearer ";

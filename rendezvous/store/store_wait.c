@@ -24,7 +24,7 @@ static size_t block_cost(size_t places)
     return sizeof(struct ct_waiter_block) + places * sizeof(struct ct_waiter_link) + CT_BLOCK_COST;
 }
 
-/* Begins a wait that misses nothing yet. */
+/* Begins a wait for no key; the caller adds those that are missing. */
 static void begin(struct ct_store *store, struct ct_waiter *waiter)
 {
     ct_store_wait_end_claim(store, waiter, NULL);

@@ -169,11 +169,9 @@ static void check_found(const char *word, const char *const *there, const char *
     assert_true(ct_fault_sweep(body, (void *)word, 0) > 0);
 }
 
-#define WORDS(...)                      \
-    (const char *const[])               \
-    {                                   \
-        __VA_ARGS__ __VA_OPT__(, ) NULL \
-    }
+#define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static const char *const nothing[] = {NULL};
 
 static void a_word_finds_the_options_that_have_it(void **state)
 {
@@ -209,7 +207,7 @@ static void exit_codes_have_a_topic(void **state)
     for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
         char line[16];
         (void)snprintf(line, sizeof(line), "\n  %d ", codes[i]);
-        check_found("codes", WORDS(line), WORDS());
+        check_found("codes", WORDS(line), nothing);
     }
 }
 

@@ -31,7 +31,7 @@ int ct_stat_here_where(const struct ct_stat_here *here, int index, struct ct_end
 int ct_stat_here_list(const struct ct_stat_here *here, int timeout_s, size_t columns,
                       struct ct_buf *out, bool *healthy)
 {
-    struct ct_stat_job jobs[CT_JOBS_MAX];
+    struct ct_stat_job jobs[CT_JOBS_MAX] = {{NULL, NULL}};
     *healthy = true;
     for (int i = 0; i < here->count; i++) {
         struct ct_endpoint where;

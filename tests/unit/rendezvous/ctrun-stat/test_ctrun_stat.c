@@ -398,10 +398,9 @@ static void test_a_long_name_is_cut_between_two_characters(void **state)
     struct ct_buf out = CT_BUF_INIT;
     (void)state;
     assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
-    assert_non_null(strstr(ct_buf_cstr(&out),
-                           "        0 " TEN TEN TEN
-                           "\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\n"));
-    assert_non_null(strstr(ct_buf_cstr(&out), ": node x" TEN TEN "\xc3\xbc\xc3\xbc\xc3\xbc: r\n"));
+    assert_non_null(
+        strstr(ct_buf_cstr(&out), "        0 " TEN TEN TEN "\xc3\xbc\xc3\xbc\xc3\xbc...\n"));
+    assert_non_null(strstr(ct_buf_cstr(&out), ": node x" TEN TEN "...: r\n"));
     ct_buf_fini(&out);
     cJSON_Delete(json);
 }

@@ -156,8 +156,8 @@ static void an_option_of_ctrun_behind_the_program_is_told(void **state)
         "tool: unknown option '--nnodes'\n",
         "Error: No such option: --nnodes\n",
         "FATAL Flags parsing error:\n  Unknown command line flag 'nnodes'. Did you mean: nodes ?\n",
-        "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--nnodes', "
-        "'2']\n",
+        ("ValueError: Some specified arguments are not used by the HfArgumentParser: ['--nnodes', "
+         "'2']\n"),
     };
     char *const given[] = {(char *)"--nnodes=2", (char *)"--lt", (char *)"--max_restarts",
                            (char *)"module", NULL};

@@ -198,7 +198,7 @@ static bool read_entry(int dir, const char *file, struct ct_job_entry *out, bool
     char *address = where_from != NULL ? next_line(&rest) : NULL;
     char *name = address != NULL ? next_line(&rest) : NULL;
     char *program = name != NULL ? next_line(&rest) : NULL;
-    if (name == NULL || strlen(address) >= sizeof(out->address)) {
+    if (name == NULL || address[0] == '\0' || strlen(address) >= sizeof(out->address)) {
         return false;
     }
     read_namespace(space);
@@ -207,7 +207,7 @@ static bool read_entry(int dir, const char *file, struct ct_job_entry *out, bool
     }
     *stale = !read_start((pid_t)pid, start) || strcmp(start, began) != 0;
     *out = (struct ct_job_entry){.pid = (pid_t)pid, .age_s = *stale ? -1 : age_of(start)};
-    (void)snprintf(out->address, sizeof(out->address), "%s", address);
+    (void)ct_text_fit(address, sizeof(out->address), out->address, sizeof(out->address));
     (void)ct_text_fit(name, sizeof(out->name), out->name, sizeof(out->name));
     (void)ct_text_cut(program != NULL ? program : "", sizeof(out->program), out->program,
                       sizeof(out->program));

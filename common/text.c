@@ -9,6 +9,25 @@
 #include <stdio.h>
 #include <string.h>
 
+size_t ct_text_decode(const char *text, uint32_t *c)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
+    if (len == 0 || p[0] > 0xf4) {
+        return 0;
+    }
+    *c = len == 1 ? p[0] : p[0] & (0x7fu >> len);
+    for (size_t i = 1; i < len; i++) {
+        if ((p[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+        *c = *c << 6 | (p[i] & 0x3f);
+    }
+    bool valid = *c >= least[len] && *c <= 0x10ffff && (*c < 0xd800 || *c > 0xdfff);
+    return valid ? len : 0;
+}
+
 /* Unwanted are control characters (ASCII's and U+0080 to U+009F), line and paragraph separators,
  * and characters that change the direction of writing, which make a name look like another. */
 size_t ct_text_unwanted(const char *text)
@@ -34,12 +53,12 @@ size_t ct_text_unwanted(const char *text)
 
 void ct_text_clean(char *text)
 {
-    for (char *p = text; *p != '\0'; p++) {
-        size_t len = ct_text_unwanted(p);
-        if (len > 0) {
-            memset(p, '?', len);
-            p += len - 1;
-        }
+    for (char *p = text; *p != '\0';) {
+        uint32_t c;
+        size_t len = ct_text_decode(p, &c);
+        size_t unwanted = len > 0 ? ct_text_unwanted(p) : 1;
+        memset(p, '?', unwanted);
+        p += unwanted > 0 ? unwanted : len;
     }
 }
 
@@ -99,32 +118,13 @@ static size_t columns_of(uint32_t c)
     return is_in(c, wide, sizeof(wide) / sizeof(wide[0])) ? 2 : 1;
 }
 
-/* Returns the bytes of the character at `p`, or 0 if it is no UTF-8. Reads no byte after a NUL. */
-static size_t decode(const unsigned char *p, uint32_t *c)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-    if (len == 0 || p[0] > 0xf4) {
-        return 0;
-    }
-    *c = len == 1 ? p[0] : p[0] & (0x7fu >> len);
-    for (size_t i = 1; i < len; i++) {
-        if ((p[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-        *c = *c << 6 | (p[i] & 0x3f);
-    }
-    bool valid = *c >= least[len] && *c <= 0x10ffff && (*c < 0xd800 || *c > 0xdfff);
-    return valid ? len : 0;
-}
-
 /* As ct_text_fit(); *rest is the part that does not fit. */
 static size_t fit(const char *text, size_t columns, char *out, size_t size, const char **rest)
 {
     size_t used = 0, at = 0;
     while (*text != '\0') {
         uint32_t c;
-        size_t len = decode((const unsigned char *)text, &c);
+        size_t len = ct_text_decode(text, &c);
         size_t unwanted = len > 0 ? ct_text_unwanted(text) : 1;
         size_t wide = unwanted > 0 ? 1 : columns_of(c);
         size_t bytes = unwanted > 0 ? 1 : len;

@@ -23,29 +23,27 @@ void ct_json_use_our_memory(void)
     }
 }
 
-/* The first bytes of the unwanted characters that cJSON prints as they are: DEL and those beyond
- * ASCII. */
-#define UNWANTED_BEGINS "\x7f\xc2\xd8\xe2"
-
 /* Appends a document, in which only strings have characters beyond ASCII. An unwanted one becomes
- * \uNNNN, which is the same to a program and does nothing to a terminal. */
+ * \uNNNN, which is the same to a program and does nothing to a terminal. A byte that is no UTF-8,
+ * which would make the document invalid, becomes U+FFFD. cJSON escapes control characters of ASCII,
+ * but for DEL. */
 static void append_escaped(const char *text, struct ct_buf *out)
 {
     while (*text != '\0') {
-        size_t plain = strcspn(text, UNWANTED_BEGINS);
-        ct_buf_add(out, text, plain);
-        text += plain;
-        size_t len = *text != '\0' ? ct_text_unwanted(text) : 0;
-        if (len > 0) {
-            const unsigned char *p = (const unsigned char *)text;
-            unsigned c = len == 1   ? p[0]
-                         : len == 2 ? (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu)
-                                    : (p[0] & 0x0fu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
-            ct_buf_addf(out, "\\u%04x", c);
-            text += len;
-        } else if (*text != '\0') {
-            ct_buf_add(out, text++, 1);
+        const char *end = text;
+        while (*end > 0 && *end < 0x7f) {
+            end++;
         }
+        ct_buf_add(out, text, (size_t)(end - text));
+        text = end;
+        uint32_t c = 0;
+        size_t len = ct_text_decode(text, &c);
+        if (*text != '\0' && (len == 0 || ct_text_unwanted(text) > 0)) {
+            ct_buf_addf(out, "\\u%04x", len > 0 ? (unsigned)c : 0xfffdu);
+        } else if (*text != '\0') {
+            ct_buf_add(out, text, len);
+        }
+        text += *text == '\0' ? 0 : len > 0 ? len : 1;
     }
 }
 

@@ -81,14 +81,14 @@ static void a_job_is_listed_until_it_is_removed(void **state)
     struct ct_err err;
     struct stat st;
     assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 0);
-    assert_int_equal(ct_job_registry_add(p->folder, "127.0.0.1:29500", "my\njob",
+    assert_int_equal(ct_job_registry_add(p->folder, "127.0.0.1:29500\x1b", "my\njob",
                                          "train.py --name a\x1b[2J", &err),
                      0);
     assert_int_equal(stat(p->folder, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0700);
     assert_int_equal(ct_job_registry_list(p->folder, p->jobs, &err), 1);
     assert_int_equal(p->jobs[0].pid, getpid());
-    assert_string_equal(p->jobs[0].address, "127.0.0.1:29500");
+    assert_string_equal(p->jobs[0].address, "127.0.0.1:29500?");
     assert_string_equal(p->jobs[0].name, "my?job");
     assert_string_equal(p->jobs[0].program, "train.py --name a?[2J");
     assert_in_range(p->jobs[0].age_s, 0, 3600);

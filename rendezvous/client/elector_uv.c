@@ -23,6 +23,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/list.h"
+#include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/client/link_uv.h"
 
 #include <errno.h>
@@ -61,6 +62,7 @@ struct ct_elector {
     struct ct_msg *msg;       /* that is sent next; on the heap because it is large */
     size_t links;             /* not closed yet */
     uint64_t far_told;        /* the agent of the last warning about a term */
+    struct ct_refusal_log far_terms, unreachable; /* ids are the peer's to choose */
     bool timer_open, closing;
 };
 
@@ -137,11 +139,13 @@ void ct_elector_close(struct ct_elector *elector)
 
 static void ask_all(struct ct_elector *elector, const struct ct_vote_ask *question);
 
-/* Warns of an agent that names a term which the election does not believe, once. */
+/* Warns of an agent that names a term which the election does not believe, once, at a limited rate.
+ */
 static void warn_of_far_term(struct ct_elector *elector)
 {
     uint64_t id = elector->election.far_id;
-    if (id == elector->far_told) {
+    if (id == elector->far_told ||
+        ct_refusal_log_add(&elector->far_terms, uv_now(elector->loop)) == 0) {
         return;
     }
     const struct ct_voter *voter = ct_job_record_find(&elector->election.record, id);
@@ -343,13 +347,14 @@ static void tell(struct ct_elector *elector, int64_t now_ns)
 static void say_unreached(struct ct_elector *elector, const char *why)
 {
     const struct ct_voter *told = &elector->told;
-    if (elector->unreached != told->id) {
+    if (elector->unreached != told->id &&
+        ct_refusal_log_add(&elector->unreachable, uv_now(elector->loop)) > 0) {
         ct_log(elector->options.log, CT_LOG_WARNING,
                "the agent at %s port %u says that it hosts this job, but %s; until this machine "
                "reaches that host, it waits here for others",
                told->address, (unsigned)told->port, why);
+        elector->unreached = told->id;
     }
-    elector->unreached = told->id;
     elector->told.id = 0;
 }
 

@@ -7,7 +7,9 @@
 #include "tests/lib/ct_test.h"
 #include "tests/lib/loop.h"
 
+#include "common/clock.h"
 #include "rendezvous/admission/access.h"
+#include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/client/elector_uv.h"
 #include "rendezvous/client/link_uv.h"
 #include "rendezvous/server/control_uv.h"
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define AGENTS 3
 
@@ -412,6 +415,7 @@ static void test_a_host_goes_on_while_it_does_not_reach_the_other_one(void **sta
     tell_first(f, 3, dead, term);
     run_until_warned(f, 1);
     assert_non_null(strstr(f->warned, "says that it hosts this job, but nobody listens there"));
+    (void)usleep((CT_REFUSAL_QUIET_MS + 100) * 1000); /* until another warning may come */
     tell_first(f, 2, ct_server_port(f->agents[1].server), term);
     run_until_warned(f, 2);
     assert_non_null(strstr(f->warned, "says that it hosts this job, but it does not;"));
@@ -425,6 +429,25 @@ static void test_a_host_goes_on_while_it_does_not_reach_the_other_one(void **sta
     assert_int_equal(f->agents[0].at.id, 2);
     assert_int_equal(f->agents[0].at.port, ct_server_port(f->agents[1].server));
     assert_int_equal(f->warnings, 2);
+    end(f);
+}
+
+/* Each of them had a line, as long as whoever told it named another id. */
+static void test_hosts_that_are_not_reached_fill_no_log(void **state)
+{
+    struct fixture *f = new_fixture();
+    const uint64_t term = UINT64_C(5) << 32 | 2;
+    (void)state;
+    begin(f, &good);
+    uint16_t dead = ct_server_port(f->agents[2].server);
+    kill_agent(f, 2);
+    int64_t began_ns = ct_clock_now(NULL);
+    for (uint64_t id = 10; id < 60; id++) {
+        tell_first(f, id, dead, term);
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    run_until_warned(f, 1);
+    assert_true(f->warnings <= 1 + (ct_clock_now(NULL) - began_ns) / CT_NS_PER_S);
     end(f);
 }
 
@@ -451,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_a_term_that_nobody_has_reached_is_warned_of),
         cmocka_unit_test(test_a_station_hosts_and_stops_hosting),
         cmocka_unit_test(test_a_host_goes_on_while_it_does_not_reach_the_other_one),
+        cmocka_unit_test(test_hosts_that_are_not_reached_fill_no_log),
         cmocka_unit_test(test_an_elector_that_reaches_for_a_host_can_be_closed),
     };
     return cmocka_run_group_tests_name("elector_uv", tests, NULL, NULL);

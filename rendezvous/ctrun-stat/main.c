@@ -24,14 +24,16 @@
 enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
 
 /* Says why the store cannot be asked, and what to do if nobody listens there or its host has no
- * address. */
-static void complain(const struct ct_stat_options *options, const char *where,
+ * address; or what is wrong after it has answered. */
+static void complain(const struct ct_stat_options *options, const char *where, bool has_answered,
                      const struct ct_err *err)
 {
     static struct ct_stat_here here;
     char hint[CT_STAT_HINT_MAX] = "";
     const char *word = options->argument;
-    if (err->sys == ECONNREFUSED) {
+    if (has_answered) {
+        hint[0] = '\0';
+    } else if (err->sys == ECONNREFUSED) {
         (void)!ct_stat_here_read(&here, getenv("XDG_RUNTIME_DIR"), NULL); /* or without a hint */
         ct_stat_jobs_hint(&options->where, here.entries, here.count, hint);
     } else if (err->code == CT_ENOENT && word != NULL && strpbrk(word, ":/") == NULL) {
@@ -48,6 +50,7 @@ static int show(const struct ct_stat_options *options)
     bool healthy = false;
     ct_addr_join(options->where.host, options->where.port, where, sizeof(where));
     int rc = ct_stat_ask(&options->where, options->timeout_s, &status, &err);
+    bool has_answered = rc == 0;
     if (rc == 0) {
         rc = ct_stat_print(options, where, status, &err);
     }
@@ -55,7 +58,7 @@ static int show(const struct ct_stat_options *options)
         rc = ct_stat_verdict(status, &healthy);
     }
     if (rc != 0) {
-        complain(options, where, &err);
+        complain(options, where, has_answered, &err);
     }
     cJSON_Delete(status);
     if (rc != 0) {
@@ -104,7 +107,7 @@ static int watch(const struct ct_stat_options *options)
     int rc = ct_stat_watch_run(&how, &result, &err);
     cJSON_Delete(pages.last);
     if (rc != 0) {
-        complain(options, pages.where, &err);
+        complain(options, pages.where, false, &err);
         return EXIT_UNREACHABLE;
     }
     if (result.ended && !result.is_known && !screen) {
@@ -176,8 +179,9 @@ static int choose(struct ct_stat_options *options)
     if (!is_default) {
         return -1;
     }
-    if (found != 0) {
-        (void)fprintf(stderr, "ctrun-stat: %s\n", err.text);
+    if (found != 0) { /* whoever has made that folder may have a store at the default port, too */
+        (void)fprintf(stderr, "ctrun-stat: %s; name the job's store as HOST:PORT\n", err.text);
+        return EXIT_UNREACHABLE;
     }
     if (here.count < 2) {
         return here.count == 1 && ct_stat_here_where(&here, 0, &options->where, &err) != 0

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Returns the bytes of the character at `text`, which *c gets, or 0 if it is no UTF-8. Reads no byte
- * after a NUL. */
+/* Returns the bytes of the character at `text`, which *c gets, or 0 if it is no UTF-8. Reads no
+ * byte after a NUL. */
 size_t ct_text_decode(const char *text, uint32_t *c);
 
 /* Returns the length of the character at `text` if no message may show it, else 0. */

@@ -30,10 +30,8 @@ static void complain(const struct ct_stat_options *options, const char *where, b
 {
     static struct ct_stat_here here;
     char hint[CT_STAT_HINT_MAX] = "";
-    const char *word = options->argument;
-    if (has_answered) {
-        hint[0] = '\0';
-    } else if (err->sys == ECONNREFUSED) {
+    const char *word = has_answered ? NULL : options->argument;
+    if (err->sys == ECONNREFUSED) {
         (void)!ct_stat_here_read(&here, getenv("XDG_RUNTIME_DIR"), NULL); /* or without a hint */
         ct_stat_jobs_hint(&options->where, here.entries, here.count, hint);
     } else if (err->code == CT_ENOENT && word != NULL && strpbrk(word, ":/") == NULL) {
@@ -178,8 +176,8 @@ static int choose(struct ct_stat_options *options)
     }
     if (!is_default) {
         return -1;
-    }
-    if (found != 0) { /* whoever has made that folder may have a store at the default port, too */
+    } else if (found !=
+               0) { /* whoever has made that folder may have a store at the default port, too */
         (void)fprintf(stderr, "ctrun-stat: %s; name the job's store as HOST:PORT\n", err.text);
         return EXIT_UNREACHABLE;
     }

@@ -44,7 +44,7 @@ static void test_bad_parts_are_named(void **state)
         {"SEGV", "'SEGV' is no signal; did you mean SIGSEGV?"},
         {"3,sigkill", "'sigkill' is no signal; did you mean SIGKILL?"},
         {"3,99999999999999999999999999", "'99999999999999999999999999'"},
-        {"\xff\xfe", "\xff\xfe"},
+        {"\xff\xfe", "'?\?'"},
     };
     struct ct_code_set set = {{7}};
     (void)state;

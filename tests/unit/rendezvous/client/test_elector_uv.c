@@ -442,9 +442,9 @@ static void test_hosts_that_are_not_reached_fill_no_log(void **state)
     uint16_t dead = ct_server_port(f->agents[2].server);
     kill_agent(f, 2);
     int64_t began_ns = ct_clock_now(NULL);
-    for (uint64_t id = 10; id < 60; id++) {
+    for (uint64_t id = 10; id < 30; id++) {
         tell_first(f, id, dead, term);
-        (void)uv_run(&f->loop, UV_RUN_ONCE);
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
     }
     run_until_warned(f, 1);
     assert_true(f->warnings <= 1 + (ct_clock_now(NULL) - began_ns) / CT_NS_PER_S);

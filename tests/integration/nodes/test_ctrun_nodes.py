@@ -539,7 +539,7 @@ class OneMachine(testlib.Case):
             time.sleep(0.5)
         (self.tmp / "go").touch()
         for job in jobs:
-            result = job.wait(20)
+            result = job.wait()
             self.assertEqual(result.code, 0, result)
             self.assertNotIn("in use", result.err)
 

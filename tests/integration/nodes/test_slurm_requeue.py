@@ -75,16 +75,14 @@ class Requeue(testlib.Case):
                 metrics.extend(os.read(reader, 65536))
             except BlockingIOError:
                 pass
-            now = self.state(job, "JobState")
-            if now == "PENDING":  # Slurm would let it wait for two minutes; it may have begun meanwhile
-                self.tell("scontrol", "update", f"JobId={job}", "StartTime=now")
-            return now
+            return self.state(job, "JobState")
 
         try:
             wait.wait_until(lambda: state() == "COMPLETED", "the job has ended well", DEADLINE)
         except AssertionError as late:
             shown = self.ask("scontrol", "show", "job", job) + self.ask("sinfo", "-N", "-l")
-            raise AssertionError(f"{late}\n{shown}\n{self.said()}\n{bytes(metrics[-500:])}") from None
+            logs = "\n".join(log.read_text(errors="replace")[-3000:] for log in self.slurm.dir.glob("slurm*.log"))
+            raise AssertionError(f"{late}\n{shown}\n{self.said()}\n{bytes(metrics[-500:])}\n{logs}") from None
         state()
         self.assertIn("ctrun ended with 123", self.said())
         self.assertIn("preempted: the state after step ", self.said())

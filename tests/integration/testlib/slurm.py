@@ -19,7 +19,7 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket={dir}/munge.sock
+AuthInfo=socket={dir}/munge.sock,cred_expire=10
 SlurmctldPort=6817
 SlurmctldPidFile={dir}/slurmctld.pid
 SlurmctldLogFile={dir}/slurmctld.log
@@ -33,6 +33,7 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 SelectType=select/linear
 SchedulerType=sched/builtin
+SchedulerParameters=sched_interval=1,builtin_interval=1
 MpiDefault=none
 ReturnToService=2
 KillWait=5

@@ -22,7 +22,8 @@ here = os.path.dirname(__file__)
 open(os.path.join(here, "lived-" + os.environ["RANK"]), "w").close()
 if os.environ["RANK"] == "1" and os.environ["CTRUN_GENERATION"] == "0":
     # Not before the others wait: on a busy machine they need longer than is allowed to stand still.
-    while not all(os.path.exists(os.path.join(here, "lived-" + rank)) for rank in "02"):
+    others = [rank for rank in range(int(os.environ["WORLD_SIZE"])) if rank != 1]
+    while not all(os.path.exists(os.path.join(here, f"lived-{rank}")) for rank in others):
         time.sleep(0.01)
     if sys.argv[1] == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)

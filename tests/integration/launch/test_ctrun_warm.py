@@ -181,7 +181,9 @@ class Warm(WarmCase):
             "program.py",
             "import json, os, time\n"
             "told = [os.environ[name] for name in ('RANK', 'WORLD_SIZE', 'GROUP_RANK', 'MASTER_PORT')]\n"
-            f"with open({str(self.tmp)!r} + '/told.' + told[0], 'w') as file: json.dump(told, file)\n"
+            f"path = {str(self.tmp)!r} + '/told.' + told[0]\n"
+            "with open(path + '.new', 'w') as file: json.dump(told, file)\n"
+            "os.rename(path + '.new', path)\n"  # rank 0 ends the job as soon as all four names are there
             f"while not all(os.path.exists({str(self.tmp)!r} + f'/told.{{rank}}') for rank in range(4)): time.sleep(0.01)\n"
             "os._exit(3 if told[0] == '0' else 0)\n",
         )

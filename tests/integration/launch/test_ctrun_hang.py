@@ -15,7 +15,7 @@ from testlib import program, python_package, wait_until
 # Lives for a while, then waits for a peer that never comes, or does as its rank is told.
 WORKER = """
 import os, signal, socket, sys, time
-while time.process_time() < 1.3:
+while time.process_time() < 0.7:
     pass
 print("living", os.environ["RANK"], os.getpid(), flush=True)
 here = os.path.dirname(__file__)
@@ -38,7 +38,7 @@ if os.environ["CTRUN_GENERATION"] == "0":
 class Hang(testlib.Case):
     def run_worker(self, what, *args):
         script = self.script("worker.py", WORKER)
-        return self.ctrun("-n", "3", "--hang-timeout", "2", *args, script, what, deadline=60)
+        return self.ctrun("-n", "3", "--hang-timeout", "2", *args, script, what)
 
     def test_a_stopped_worker(self):
         result = self.run_worker("stop", "--on-hang", "abort", "--max-restarts", "3")
@@ -87,7 +87,7 @@ class Hang(testlib.Case):
 
     def test_one_that_stands_out_among_the_machines(self):
         jobs = self.start_two("sleep", "--max-restarts", "1")
-        results = [job.wait(60) for job in jobs]
+        results = [job.wait() for job in jobs]
         for result in results:
             self.assertEqual(result.code, 0, result)
         elsewhere = r"ctrun: rank 1 hangs on \S+: no rank of the job has moved for \d+\.\d s, and it sleeps"
@@ -98,8 +98,8 @@ class Hang(testlib.Case):
 
     def test_every_machine_hears_of_a_stopped_worker(self):
         jobs = self.start_two("stop", "--on-hang", "report")
-        jobs[0].wait_for("rank 1 hangs on ", deadline=60)
-        jobs[1].wait_for("rank 1 hangs: it has stood still", deadline=60)
+        jobs[0].wait_for("rank 1 hangs on ")
+        jobs[1].wait_for("rank 1 hangs: it has stood still")
         for job in jobs:
             job.signal(signal.SIGTERM)
         for job in jobs:
@@ -110,7 +110,7 @@ class Hang(testlib.Case):
             "-n", "3", *args, "train", "--data", "synthetic", "--epochs", "1000000",
             env={"LOGLEVEL": "INFO"},
         )  # fmt: skip
-        job.wait_for("epoch 2/", deadline=60)
+        job.wait_for("epoch 2/")
         return job
 
     def ranks(self, job):
@@ -126,20 +126,20 @@ class Hang(testlib.Case):
         job = self.start_train("--hang-timeout", "3", "--on-hang", "report")
         pid = self.ranks(job)[2]
         os.kill(pid, signal.SIGSTOP)
-        line = job.wait_for("hangs", deadline=60)
+        line = job.wait_for("hangs")
         self.assertIn("rank 2 hangs", line)
         job.wait_for("rank 2: process")
         self.assertRegex(job.err, rf"rank 2: process {pid} is stopped.*; phase \w+ of step \d+ for")
         self.assertTrue(job.running())
         before = job.out.count("epoch ")
         os.kill(pid, signal.SIGCONT)
-        wait_until(lambda: job.out.count("epoch ") > before, "the job goes on", 60)
+        wait_until(lambda: job.out.count("epoch ") > before, "the job goes on")
         said = job.wait_for("is over")
         self.assertRegex(
             said, r"^ctrun: the hang of rank 2 is over: the workers have made progress again after \d+\.\d s"
         )
         job.signal(signal.SIGTERM)
-        self.assertEqual(job.wait(60).code, 128 + signal.SIGTERM)
+        self.assertEqual(job.wait().code, 128 + signal.SIGTERM)
         self.assertEqual(len(re.findall(" hangs", job.err)), 1)
 
     def test_the_status_shows_a_hang_until_it_is_over(self):
@@ -150,7 +150,7 @@ class Hang(testlib.Case):
             "train", "--data", "synthetic", "--epochs", "1000000",
         )  # fmt: skip
         url = job.wait_for("live page: ").split()[-1]
-        job.wait_for("epoch 2/", deadline=60)
+        job.wait_for("epoch 2/")
 
         def stat(*args):
             return self.run_program(program("ctrun-stat"), *args, url)
@@ -164,7 +164,7 @@ class Hang(testlib.Case):
         self.assertEqual(metric("job_hang_seconds"), [])
         pid = self.ranks(job)[1]
         os.kill(pid, signal.SIGSTOP)
-        job.wait_for("rank 1 hangs", deadline=60)
+        job.wait_for("rank 1 hangs")
         wait_until(lambda: stat("--health").code == 1, "the status has it")
         self.assertRegex(stat("--health").out, r"^degraded: rank 1 on \S+ hangs: it is stopped")
         (hang,) = json.loads(stat("--json").out)["job"]["hangs"]
@@ -175,11 +175,11 @@ class Hang(testlib.Case):
         self.assertRegex(metric("job_hang_seconds")[0], r',rank="1"} [1-9]')
         self.assertEqual(metric("ready"), ["ctrun_ready 0"])
         os.kill(pid, signal.SIGCONT)
-        job.wait_for("the hang of rank 1 is over", deadline=60)
+        job.wait_for("the hang of rank 1 is over")
         wait_until(lambda: stat("--health").out == "healthy\n", "the status says that it is over")
         self.assertEqual(json.loads(stat("--json").out)["job"]["hangs"], [])
         job.signal(signal.SIGTERM)
-        job.wait(60)
+        job.wait()
 
     def test_words_that_are_none(self):
         for args, text in (
@@ -216,7 +216,7 @@ with socket.create_server(("127.0.0.1", 0)) as peer:
 class Steps(python_package.Case):
     def test_a_worker_that_stamps_steps_only_and_stops(self):
         job = self.python_job(3, STEPS, "--hang-timeout", "3", "--on-hang", "abort", arguments=["1"])
-        result = job.wait(90)
+        result = job.wait()
         self.assertEqual(result.code, 122, result)
         self.assertRegex(result.err, r"ctrun: rank 1 hangs: it has stood still for [3-9]\.\d s.*: it sleeps in \S+, the")
         self.assertRegex(result.err, r"rank 1: process \d+ is asleep in \S+; phase compute of step 6 for")
@@ -225,7 +225,7 @@ class Steps(python_package.Case):
     def test_none_stands_out_among_those_that_stamp_steps_only(self):
         job = self.python_job(3, STEPS, "--hang-timeout", "3", "--hang-stacks", "off", "--on-hang", "abort",
                               arguments=["none"])  # fmt: skip
-        result = job.wait(90)
+        result = job.wait()
         self.assertEqual(result.code, 122, result)
         self.assertRegex(result.err, r"ctrun: the job hangs: no rank has made progress for \d+\.\d s \(allowed are \d\.0 s\)\n")
         self.assertEqual(result.err.count("ctrun: no rank stands out\n"), 1, result)

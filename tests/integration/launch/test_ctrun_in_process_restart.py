@@ -220,7 +220,7 @@ class Nodes(testlib.Case):
     def test_a_signal_while_they_wait_for_another_machine(self):
         job, _ = self.lose_one()
         job.signal(signal.SIGTERM)
-        result = job.wait(10)
+        result = job.wait()
         self.assertEqual(job.family(), [], result)
         self.assertNotEqual(result.code, 0, result)
 

@@ -50,7 +50,7 @@ class Memory(testlib.Case):
             "-n", "2", self.script("worker.py", WORKER),
             preexec=lambda: (folder / "cgroup.procs").write_text(str(os.getpid())),
         )  # fmt: skip
-        result = job.wait(60)
+        result = job.wait()
         self.assertEqual(result.code, 137, result)
         self.assertRegex(result.err, r"rank 1 failed on .* killed by signal 9")
         self.assertRegex(

@@ -212,7 +212,7 @@ class OtherUsers(testlib.Case):
         return int(job.wait_for("up").split()[-1])
 
     def attack(self, port, crowd=CROWD, user=NOBODY):
-        said = self.run_program(sys.executable, "-c", STRANGER, port, crowd, user, deadline=60)
+        said = self.run_program(sys.executable, "-c", STRANGER, port, crowd, user)
         self.assertEqual(said.code, 0, said)
         return said
 
@@ -240,7 +240,7 @@ class OtherUsers(testlib.Case):
         port = self.port_of(job)
         answers = {}
         for user in (NOBODY, 0):
-            said = self.run_program(sys.executable, "-c", ASKER, port, user, deadline=60)
+            said = self.run_program(sys.executable, "-c", ASKER, port, user)
             self.assertEqual(said.code, 0, said)
             answers[user] = said.out.split()
         self.assertEqual(answers[NOBODY], ["/page/ask/output/0/0", "403", "/page/ask/stack/0/0", "403", "locked"])

@@ -89,7 +89,7 @@ class Signals(testlib.Case):
             with self.subTest(number=number):
                 job = self.start_up(2, "--shutdown-timeout", "600", "--no-python", wrapper)
                 job.signal(number)
-                result = job.wait(20)
+                result = job.wait()
                 self.assertEqual(result.code, code, result)
                 self.assertNotIn("over", result.out)
                 self.assertEqual(job.family(), [])
@@ -97,7 +97,7 @@ class Signals(testlib.Case):
     def test_grace_time_then_kill(self):
         job = self.start_up(2, "--shutdown-timeout", "1", "sh", "-c", STUBBORN)
         job.signal(signal.SIGTERM)
-        result = job.wait(15)
+        result = job.wait()
         self.assertEqual(result.code, 143, result)
         self.assertIn("ctrun: ranks 0-1 did not stop in time and were killed\n", result.err)
         self.assertEqual(job.family(), [])
@@ -107,7 +107,7 @@ class Signals(testlib.Case):
         job.signal(signal.SIGINT)
         job.wait_for("received SIGINT")
         job.signal(signal.SIGINT)
-        result = job.wait(20)
+        result = job.wait()
         self.assertEqual(result.code, 130, result)
         self.assertIn("received SIGINT again: killing 2 workers", result.err)
         self.assertNotIn("did not stop in time", result.err)  # they were given no time
@@ -121,7 +121,7 @@ class Signals(testlib.Case):
         )  # fmt: skip
         job.wait_for("stopping rank 0")
         job.signal(signal.SIGTERM)
-        result = job.wait(20)
+        result = job.wait()
         self.assertEqual(result.code, 143, result)
         self.assertEqual(result.err.count("failed on"), 1, result)
 

@@ -29,11 +29,11 @@ EXPIRED = "was ended with signal 9 (SIGKILL): its timer 'late ?[31m' had expired
 
 
 class Timer(testlib.Case):
-    def run_worker(self, what, *args, env=None, deadline=60):
+    def run_worker(self, what, *args, env=None):
         script = self.script("worker.py", WORKER)
         return self.ctrun(
             "-n", "2", *args, script, what,
-            env={"TORCHELASTIC_ENABLE_FILE_TIMER": "1", **(env or {})}, deadline=deadline,
+            env={"TORCHELASTIC_ENABLE_FILE_TIMER": "1", **(env or {})},
         )  # fmt: skip
 
     def test_the_scope_of_an_expired_timer_is_named(self):
@@ -137,7 +137,7 @@ with socket.create_server(("127.0.0.1", 0)) as peer:
 class Stuck(testlib.Case):
     def test_a_worker_that_is_stuck_in_the_kernel_ends_the_job(self):
         result = self.ctrun(
-            "-n", "2", "--max-restarts", "3", self.script("stuck.py", STUCK), deadline=60,
+            "-n", "2", "--max-restarts", "3", self.script("stuck.py", STUCK),
             env={"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": " 1.0 "},
         )  # fmt: skip
         self.assertEqual(result.code, 122, result)

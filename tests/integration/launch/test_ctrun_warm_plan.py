@@ -52,17 +52,23 @@ class Environment(testlib.Case):
                 self.assertEqual(self.answer(f"import os\n{use}\n"), "set")
 
 
+def python_itself(name):
+    """The interpreter of this name, not a script that looks for it; None if there is none or it does not work."""
+    try:
+        ran = subprocess.run([name, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return os.path.realpath(ran.stdout.strip()) if ran.returncode == 0 else None
+
+
 class Plan(unittest.TestCase):
     """What the part in Python takes of a program; under each Python that is installed."""
 
-    PYTHONS = sorted({shutil.which(f"python3.{minor}") for minor in range(8, 16)} - {None} | {PYTHON})
+    PYTHONS = sorted({python_itself(f"python3.{minor}") for minor in range(8, 16)} - {None} | {python_itself(PYTHON)})
 
     def setUp(self):
         self.tmp = pathlib.Path(tempfile.mkdtemp(prefix="ctrun-test-"))
         self.addCleanup(shutil.rmtree, self.tmp, ignore_errors=True)
-
-    def works(self, python):
-        return subprocess.run([python, "-c", "pass"], capture_output=True, check=False).returncode == 0
 
     def ask(self, python, program, kind="file", names="", env=None):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -87,9 +93,8 @@ class Plan(unittest.TestCase):
             path.parent.mkdir(exist_ok=True)
             path.write_text(content)
         for python in self.PYTHONS:
-            if self.works(python):
-                word, plan = self.ask(python, program or self.tmp / "program.py", kind)
-                answers[python] = (word, [line[2:] for line in plan.split("\n") if line.startswith("i ")])
+            word, plan = self.ask(python, program or self.tmp / "program.py", kind)
+            answers[python] = (word, [line[2:] for line in plan.split("\n") if line.startswith("i ")])
         self.assertTrue(answers)
         self.assertEqual(len({str(answer) for answer in answers.values()}), 1, answers)
         word, names = answers.popitem()[1]

@@ -75,7 +75,7 @@ class Orphans(testlib.Case):
         self.wait_started()
         job.signal(signal.SIGKILL)
         job.wait()
-        testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left", 10)
+        testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left")
         self.assertTrue(stranger.running())
 
     def cgroup_of(self, job, pid):
@@ -100,8 +100,8 @@ class Orphans(testlib.Case):
         job, pid, cgroup = self.start_hidden()
         job.signal(signal.SIGKILL)
         job.wait()
-        testlib.wait_until(lambda: not testlib.pid_alive(pid), "the hidden process is gone", 10)
-        testlib.wait_until(lambda: not cgroup.exists(), "its cgroup is gone, too", 10)
+        testlib.wait_until(lambda: not testlib.pid_alive(pid), "the hidden process is gone")
+        testlib.wait_until(lambda: not cgroup.exists(), "its cgroup is gone, too")
 
     def test_no_cgroup_is_left_after_a_job(self):
         job, pid, cgroup = self.start_hidden()
@@ -148,7 +148,7 @@ class Orphans(testlib.Case):
             os.kill(pid, signal.SIGSTOP)
         job.signal(signal.SIGKILL)
         job.wait()
-        testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left", 10)
+        testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left")
 
     def test_after_a_signal_to_ctrun(self):
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -252,7 +252,7 @@ class Orphans(testlib.Case):
             os.kill(guard, number)
         job.signal(signal.SIGKILL)
         job.wait()
-        testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left", 10)
+        testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left")
 
     def test_as_pid_1(self):
         probe = subprocess.run(

@@ -378,7 +378,7 @@ class HostsFile(Nodes):
             self.interfaces(1, "node-9", "127.0.1.1", env=bind),
         ]
         for job in jobs:
-            result = job.wait(20)
+            result = job.wait(50)
             self.assertIn("told gloo ctlink, NCCL =ctlink.", result.out, result)
 
     def test_one_machine_is_told_no_interface(self):

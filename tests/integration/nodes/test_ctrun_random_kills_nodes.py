@@ -63,8 +63,8 @@ class RandomKillsOfNodes(testlib.Case):
         for agent in agents:
             # What has just been read or reaped is closed within moments.
             first = self.settled.setdefault(agent, agent.descriptors())
-            wait_until(lambda a=agent, n=first: a.descriptors() <= n, "no descriptor leaks", 10)
-            wait_until(lambda a=agent: not testlib.zombies_of(a.job.pid), "no zombie", 10)
+            wait_until(lambda a=agent, n=first: a.descriptors() <= n, "no descriptor leaks")
+            wait_until(lambda a=agent: not testlib.zombies_of(a.job.pid), "no zombie")
 
     def test_nothing_is_left(self):
         agents, dead = self.new_job(), []

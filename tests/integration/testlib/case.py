@@ -50,7 +50,6 @@ class Case(unittest.TestCase):
         root = self.tmp / "root"
         done = self.run_program(
             "meson", "install", "-C", str(BUILD_ROOT), "--no-rebuild", "--quiet", "--destdir", str(root),
-            deadline=60,
         )  # fmt: skip
         self.assertEqual(done.code, 0, done)
         return root

@@ -121,7 +121,7 @@ class Install(testlib.Case):
         return self.run_program(
             str(self.prefix / "bin" / "ctrun"), "--nproc-per-node", "2",
             "train", "--data", "synthetic", "--epochs", "1", "--device", "cpu", "--hidden", "16",
-            env={"PATH": path}, cwd=str(self.tmp), deadline=90,
+            env={"PATH": path}, cwd=str(self.tmp),
         )  # fmt: skip
 
     def test_installed_ctrun_finds_its_own_train(self):

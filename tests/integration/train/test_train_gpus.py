@@ -88,8 +88,8 @@ class TrainGpus(testlib.Case):
         ):  # fmt: skip
             result = self.run_program(
                 testlib.BUILD_ROOT / "bench" / "programs" / "bench-gpu", "mlp", "2048", args[0], "3", "4", "3",
-                "0.01", *args[1:],
-                deadline=150, env={"CTRUN_PLUGIN_DIR": FAKE_GPU_PLUGINS, "FAKE_GPU_REPORT": str(report)},
+                "0.01", "short", *args[1:],
+                env={"CTRUN_PLUGIN_DIR": FAKE_GPU_PLUGINS, "FAKE_GPU_REPORT": str(report)},
             )  # fmt: skip
             self.assertEqual(result.code, 0, result)
             row = json.loads(result.out)

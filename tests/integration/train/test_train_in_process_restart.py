@@ -94,7 +94,7 @@ class InProcessRestart(testlib.Case):
             self.assertTrue(job.running(), job.result())
             return False
 
-        wait_until(there, f"step {step}", 60)
+        wait_until(there, f"step {step}")
 
     def finish(self, job):
         result = job.wait(120)
@@ -123,7 +123,7 @@ class InProcessRestart(testlib.Case):
         told = self.last_step()
         for victim in victims:
             os.kill(before[victim], signal.SIGKILL)
-        wait_until(lambda: len(self.resumed(job)) > went_on or not job.running(), "the next generation", 60)
+        wait_until(lambda: len(self.resumed(job)) > went_on or not job.running(), "the next generation")
         self.assertTrue(job.running(), job.result())
         after = self.workers(job, workers)
         for rank in range(workers):
@@ -220,7 +220,7 @@ class Cpu(InProcessRestart):
         self.wait_step(jobs[0], 40)
         os.kill(self.workers(jobs[1], 2)[1], signal.SIGKILL)
         for job in jobs:
-            result = job.wait(20)
+            result = job.wait()
             self.assertEqual(result.code, 128 + signal.SIGKILL, result)
             self.assertNotIn("train: ", result.err)
             self.assertEqual(job.family(), [], result)
@@ -343,7 +343,7 @@ class Gpu(InProcessRestart):
         wait_until(lambda: self.resumed(jobs[0]), "the smaller job")
         self.wait_step(jobs[0], 60)
         other = start_node(1)
-        wait_until(lambda: len(self.resumed(jobs[0])) == 2, f"the larger job: {jobs[0].result()} {other.result()}", 20)
+        wait_until(lambda: len(self.resumed(jobs[0])) == 2, f"the larger job: {jobs[0].result()} {other.result()}")
         self.assertEqual(self.workers(jobs[0], 2), before)
         self.assertGreaterEqual(self.resumed(jobs[0])[1], 60)
         self.wait_step(jobs[0], self.resumed(jobs[0])[1] + 20)

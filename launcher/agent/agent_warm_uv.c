@@ -303,13 +303,22 @@ static int64_t cpu_ms_of(pid_t pid)
     return (int64_t)used.tv_sec * 1000 + used.tv_nsec / CT_NS_PER_MS;
 }
 
-/* What the spare takes, as it was not more than `age_ms` ago. */
+/* What the spare takes, as it was not more than `age_ms` ago. If that cannot be told, no limit of
+ * memory could be kept, so no spare is made any more. */
 static uint64_t memory_of(struct ct_agent_spare *spare, int64_t age_ms)
 {
     int64_t now_ns = ct_clock_now(NULL);
+    pid_t pid = ct_proc_pid(spare->proc);
     if (now_ns - spare->memory_ns >= age_ms * CT_NS_PER_MS) {
-        spare->memory = ct_warm_memory_of(ct_proc_pid(spare->proc));
         spare->memory_ns = now_ns;
+        if (!ct_warm_memory_of(pid, &spare->memory)) {
+            char why[CT_WARM_WHY_MAX];
+            (void)snprintf(why, sizeof(why),
+                           "a spare (pid %d) has so many descriptors that its memory cannot be "
+                           "counted",
+                           (int)pid);
+            turn_off(spare->run, why);
+        }
     }
     return spare->memory;
 }

@@ -25,10 +25,9 @@
 #define PATH_LEN 512
 #define LINE_LEN 64
 
-/* A spare has a dozen descriptors and some thousand mappings of 25 lines. So much is looked at of
- * one that has more. */
+/* A spare has a dozen descriptors and some thousand mappings of 25 lines. One with more descriptors
+ * cannot be counted. One with more mappings is taken to have nothing but files without a name. */
 #define DESCRIPTORS_MAX 1024
-#define NAMELESS_MAX 64
 #define SMAPS_LINES_MAX 200000
 #define SMAPS_LINE_LEN 4400 /* a path and what is before it */
 
@@ -111,22 +110,23 @@ void ct_warm_memory_read(const struct ct_warm_roots *roots, struct ct_warm_memor
 
 /* ---- of a process ---------------------------------------------------------------------------- */
 
+/* Longer than the device and the inode of a file, as smaps shows them: "00:01 1035". */
+#define KEY_LEN 40
+
 /* Files in memory without a name that a process has open. */
 struct nameless {
-    char keys[NAMELESS_MAX][LINE_LEN]; /* device and inode as smaps shows them */
+    char keys[DESCRIPTORS_MAX][KEY_LEN];
     int count;
     uint64_t bytes;
 };
 
-/* Does `text` begin with the key of one of them? */
-static bool is_known(const struct nameless *files, const char *text)
+static bool is_known(const struct nameless *files, const char *key)
 {
-    for (int i = 0; i < files->count; i++) {
-        if (strncmp(text, files->keys[i], strlen(files->keys[i])) == 0) {
-            return true;
-        }
+    int i = 0;
+    while (i < files->count && strcmp(files->keys[i], key) != 0) {
+        i++;
     }
-    return false;
+    return i < files->count;
 }
 
 static void take_file(struct nameless *files, const char *path)
@@ -138,7 +138,7 @@ static void take_file(struct nameless *files, const char *path)
         return;
     }
     char *key = files->keys[files->count];
-    (void)snprintf(key, LINE_LEN, "%02x:%02x %lu ", major(file.st_dev), minor(file.st_dev),
+    (void)snprintf(key, KEY_LEN, "%02x:%02x %lu", major(file.st_dev), minor(file.st_dev),
                    (unsigned long)file.st_ino);
     if (!is_known(files, key)) { /* it can be open several times */
         files->count++;
@@ -146,33 +146,44 @@ static void take_file(struct nameless *files, const char *path)
     }
 }
 
-static void take_open(pid_t pid, struct nameless *files)
+/* Returns false if there are more descriptors than can be counted: memory could hide in the rest.
+ */
+static bool take_open(pid_t pid, struct nameless *files)
 {
     char path[LINE_LEN];
+    int descriptors = 0;
     (void)snprintf(path, sizeof(path), "/proc/%ld/fd", (long)pid);
     DIR *dir = opendir(path);
-    if (dir == NULL) {
-        return;
-    }
     const struct dirent *entry;
-    for (int i = 0; i < DESCRIPTORS_MAX && files->count < NAMELESS_MAX; i++) {
-        if ((entry = readdir(dir)) == NULL) {
-            break;
+    while (dir != NULL && descriptors <= DESCRIPTORS_MAX && (entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] == '.') {
+            continue;
         }
-        (void)snprintf(path, sizeof(path), "/proc/%ld/fd/%.16s", (long)pid, entry->d_name);
-        take_file(files, path);
+        if (descriptors++ < DESCRIPTORS_MAX) {
+            (void)snprintf(path, sizeof(path), "/proc/%ld/fd/%.16s", (long)pid, entry->d_name);
+            take_file(files, path);
+        }
     }
-    (void)closedir(dir);
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+    return descriptors <= DESCRIPTORS_MAX;
 }
 
-/* The device of a mapping, in the first line about it: "addresses rights offset device inode". */
-static const char *device_in(const char *line)
+/* Copies the key of a mapped file from the first line about it: "addresses rights offset device
+ * inode". */
+static bool read_key(const char *line, char out[KEY_LEN])
 {
     for (int i = 0; i < 3 && line != NULL; i++) {
         line = strchr(line, ' ');
         line = line != NULL ? line + 1 : NULL;
     }
-    return line;
+    const char *inode = line != NULL ? strchr(line, ' ') : NULL;
+    if (inode == NULL) {
+        return false;
+    }
+    int len = (int)(inode - line + 1) + (int)strcspn(inode + 1, " ");
+    return snprintf(out, KEY_LEN, "%.*s", len, line) < KEY_LEN;
 }
 
 /* Bytes of mapped files that have no name and are not open. UINT64_MAX = there are too many. */
@@ -189,9 +200,9 @@ static uint64_t mapped(pid_t pid, const struct nameless *open)
         size_t len = strlen(line);
         left--;
         if (strchr("0123456789abcdef", line[0]) != NULL) { /* the names of values are capitals */
-            const char *device = device_in(line);
+            char key[KEY_LEN];
             counts = len > sizeof(gone) && strcmp(line + len - strlen(gone), gone) == 0 &&
-                     device != NULL && !is_known(open, device);
+                     read_key(line, key) && !is_known(open, key);
         } else if (counts) {
             bytes += number_after(line, "Rss:") * 1024;
         }
@@ -202,18 +213,19 @@ static uint64_t mapped(pid_t pid, const struct nameless *open)
     return left > 0 ? bytes : UINT64_MAX;
 }
 
-uint64_t ct_warm_memory_of(pid_t pid)
+bool ct_warm_memory_of(pid_t pid, uint64_t *bytes)
 {
     char path[LINE_LEN];
     struct nameless open = {.count = 0};
     (void)snprintf(path, sizeof(path), "/proc/%ld/status", (long)pid);
     uint64_t anonymous = read_number(path, "RssAnon:") * 1024;
     uint64_t shared = read_number(path, "RssShmem:") * 1024;
-    take_open(pid, &open);
+    bool all = take_open(pid, &open);
     if (shared > 0) {
         /* A file on a disk that was replaced has no name, either. */
         uint64_t found = mapped(pid, &open);
         shared = found < shared ? found : shared;
     }
-    return anonymous + open.bytes + shared;
+    *bytes = anonymous + open.bytes + shared;
+    return all;
 }

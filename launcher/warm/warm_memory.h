@@ -7,6 +7,8 @@
 
 #include "launcher/warm/warm.h"
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* The system's files; tests have others. */
@@ -22,8 +24,9 @@ extern const struct ct_warm_roots ct_warm_here;
  * left. */
 void ct_warm_memory_read(const struct ct_warm_roots *roots, struct ct_warm_memory *out);
 
-/* Bytes that are free when the process ends: its anonymous pages, and files in memory that have no
- * name any more. */
-uint64_t ct_warm_memory_of(pid_t pid);
+/* Gives the bytes that are free when the process ends: its anonymous pages, and files in memory
+ * that have no name any more. Returns false if it has too many descriptors for all of them to be
+ * looked at, so that it may have any amount of memory more. */
+bool ct_warm_memory_of(pid_t pid, uint64_t *bytes);
 
 #endif

@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import resource
 import shutil
 import signal
 import unittest
@@ -186,6 +187,26 @@ class Spares(WarmCase):
         job.wait_for("--warm makes no spares now: one takes more than the 90 MiB that --warm-memory allows", LIMIT)
         self.go.touch()
         self.assertEqual(job.wait(LIMIT).code, 0)
+
+    def test_a_spare_with_more_descriptors_than_can_be_counted_turns_warming_off(self):
+        if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2048:
+            self.skipTest("needs a limit of 2048 open files")
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        (packages / "opener.py").write_text(
+            "import os, resource\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
+            "  resource.setrlimit(resource.RLIMIT_NOFILE, (2048, 2048))\n"
+            "  keep = [os.memfd_create('small') for _ in range(1100)]\n"
+        )
+        program = self.program("import os, time\nimport opener\n{wait}first_generation()\n")
+        job = self.start_ctrun("-n", 2, "--max-restarts", "1", "--warm", "--warm-memory", "10000", program,
+                               cwd=self.tmp, env={"PYTHONPATH": packages})  # fmt: skip
+        job.wait_for("has so many descriptors that its memory cannot be counted", LIMIT)
+        self.go.touch()
+        result = job.wait(LIMIT)
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(len(re.findall("--warm makes no spares: a spare ", result.err)), 1, result)
+        self.assertNotIn("were warm", result.err)
 
     def test_a_ready_spare_that_grows_is_ended_alone(self):
         packages = self.tmp / "site-packages"

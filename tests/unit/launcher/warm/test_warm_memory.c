@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -107,13 +108,23 @@ static void test_what_cannot_be_read_is_zero(void **state)
     struct ct_warm_memory memory = {0};
     ct_warm_memory_read(&roots, &memory);
     assert_int_equal(memory.total, 0);
-    assert_int_equal(ct_warm_memory_of(0), 0);
-    assert_true(ct_warm_memory_of(getpid()) > 0);
+    uint64_t bytes = 1;
+    assert_true(ct_warm_memory_of(0, &bytes));
+    assert_int_equal(bytes, 0);
+    assert_true(ct_warm_memory_of(getpid(), &bytes));
+    assert_true(bytes > 0);
+}
+
+static uint64_t own_memory(void)
+{
+    uint64_t bytes;
+    assert_true(ct_warm_memory_of(getpid(), &bytes));
+    return bytes;
 }
 
 static void assert_grown(uint64_t before, uint64_t by)
 {
-    uint64_t now = ct_warm_memory_of(getpid());
+    uint64_t now = own_memory();
     assert_in_range(now, before + by - (by > 0 ? NOISE : 0), before + by + NOISE);
 }
 
@@ -135,7 +146,7 @@ static int large_memfd(void)
 static void test_a_file_in_memory_counts_once(void **state)
 {
     (void)state;
-    uint64_t before = ct_warm_memory_of(getpid());
+    uint64_t before = own_memory();
     int fd = large_memfd();
     assert_grown(before, LARGE);
     int again = dup(fd);
@@ -153,7 +164,7 @@ static void test_a_file_in_memory_counts_once(void **state)
 static void test_shared_memory_without_a_name_counts(void **state)
 {
     (void)state;
-    uint64_t before = ct_warm_memory_of(getpid());
+    uint64_t before = own_memory();
     int fd = large_memfd();
     char *bytes = map(-1, MAP_SHARED | MAP_ANONYMOUS);
     memset(bytes, 1, LARGE);
@@ -172,7 +183,7 @@ static void test_a_file_with_a_name_does_not_count(void **state)
     if (ftruncate(fd, LARGE) != 0) {
         fail();
     }
-    uint64_t before = ct_warm_memory_of(getpid());
+    uint64_t before = own_memory();
     char *bytes = map(fd, MAP_SHARED);
     memset(bytes, 1, LARGE);
     assert_grown(before, 0);
@@ -180,6 +191,61 @@ static void test_a_file_with_a_name_does_not_count(void **state)
     assert_grown(before, LARGE);
     close(fd);
     munmap(bytes, LARGE);
+}
+
+/* Descriptors that a process may have and still be counted. */
+#define COUNTED 1024
+
+static int memfds[COUNTED];
+
+static void fill_memfds(int count, uint64_t bytes)
+{
+    for (int i = 0; i < count; i++) {
+        memfds[i] = memfd_create("test", MFD_CLOEXEC);
+        assert_true(memfds[i] >= 0);
+        assert_int_equal(posix_fallocate(memfds[i], 0, (off_t)bytes), 0);
+    }
+}
+
+static void close_memfds(int count)
+{
+    for (int i = 0; i < count; i++) {
+        close(memfds[i]);
+    }
+}
+
+/* A spare must not hide memory from --warm-memory behind many small files. */
+static void test_each_of_many_files_counts(void **state)
+{
+    (void)state;
+    uint64_t before = own_memory();
+    fill_memfds(200, MIB / 4);
+    assert_grown(before, 200 * MIB / 4);
+    close_memfds(200);
+    assert_grown(before, 0);
+}
+
+static void test_more_descriptors_than_can_be_counted(void **state)
+{
+    (void)state;
+    struct rlimit before, more;
+    uint64_t bytes;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    if (before.rlim_max < 2 * COUNTED) {
+        skip();
+    }
+    more = (struct rlimit){before.rlim_max, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &more), 0);
+    fill_memfds(COUNTED / 2, 4 * KIB);
+    assert_true(ct_warm_memory_of(getpid(), &bytes));
+    for (int i = COUNTED / 2; i < COUNTED; i++) {
+        memfds[i] = dup(STDIN_FILENO);
+        assert_true(memfds[i] >= 0);
+    }
+    assert_false(ct_warm_memory_of(getpid(), &bytes)); /* there are standard streams, too */
+    close_memfds(COUNTED);
+    assert_true(ct_warm_memory_of(getpid(), &bytes));
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 int main(void)
@@ -191,6 +257,8 @@ int main(void)
         cmocka_unit_test(test_a_file_in_memory_counts_once),
         cmocka_unit_test(test_shared_memory_without_a_name_counts),
         cmocka_unit_test(test_a_file_with_a_name_does_not_count),
+        cmocka_unit_test(test_each_of_many_files_counts),
+        cmocka_unit_test(test_more_descriptors_than_can_be_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

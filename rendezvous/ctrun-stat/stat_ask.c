@@ -2,15 +2,21 @@
  *
  * One request for /status and what may be wrong with its answer. Blocks for at most the timeout.
  * The peer is not trusted: its words are cleaned before a message quotes them.
+ *
+ * Several stores are asked by a thread each, because those that do not answer take the whole
+ * timeout. A thread that cannot be started asks none: its store is asked after the others, before
+ * the same deadline. Answers are parsed by the caller's thread alone.
  */
 #include "rendezvous/ctrun-stat/stat_ask.h"
 
+#include "common/alloc.h"
 #include "common/clock.h"
 #include "common/text.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/wire/http_client.h"
 #include "rendezvous/wire/json.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 static int read_reply(const struct ct_buf *bytes, const struct ct_http_reply *reply, cJSON **out,
@@ -38,17 +44,74 @@ static int read_reply(const struct ct_buf *bytes, const struct ct_http_reply *re
     return 0;
 }
 
+static const struct ct_http_request status_request = {.method = "GET", .path = "/status"};
+
 int ct_stat_ask(const struct ct_endpoint *where, int timeout_s, struct cJSON **out,
                 struct ct_err *err)
 {
     struct ct_buf bytes = CT_BUF_INIT;
     struct ct_http_reply reply;
     int64_t deadline_ns = ct_deadline_in(NULL, (int64_t)timeout_s * 1000);
-    const struct ct_http_request request = {.method = "GET", .path = "/status"};
-    int rc = ct_http_ask(where, &request, deadline_ns, &bytes, &reply, err);
+    int rc = ct_http_ask(where, &status_request, deadline_ns, &bytes, &reply, err);
     if (rc == 0) {
         rc = read_reply(&bytes, &reply, out, err);
     }
     ct_buf_fini(&bytes);
     return rc;
+}
+
+/* ---- several stores -------------------------------------------------------------------------- */
+
+/* Enough for the resolver, and little enough for hundreds of threads. */
+#define STACK_BYTES ((size_t)512 << 10)
+
+struct asking {
+    const struct ct_endpoint *where;
+    int64_t deadline_ns;
+    struct ct_buf bytes;
+    struct ct_http_reply reply;
+    int rc;
+    bool has_thread;
+    pthread_t thread;
+};
+
+static void *ask_one(void *data)
+{
+    struct asking *asking = data;
+    asking->rc = ct_http_ask(asking->where, &status_request, asking->deadline_ns, &asking->bytes,
+                             &asking->reply, NULL);
+    return NULL;
+}
+
+int ct_stat_ask_all(const struct ct_endpoint *const *stores, int count, int timeout_s,
+                    struct cJSON **out)
+{
+    pthread_attr_t attr;
+    int64_t deadline_ns = ct_deadline_in(NULL, (int64_t)timeout_s * 1000);
+    struct asking *all = ct_calloc((size_t)(count > 0 ? count : 1), sizeof(*all));
+    if (all == NULL || pthread_attr_init(&attr) != 0) {
+        ct_free(all);
+        return CT_ENOMEM;
+    }
+    (void)pthread_attr_setstacksize(&attr, STACK_BYTES);
+    for (int i = 0; i < count; i++) {
+        all[i] = (struct asking){.where = stores[i], .deadline_ns = deadline_ns};
+        all[i].has_thread =
+            stores[i] != NULL && pthread_create(&all[i].thread, &attr, ask_one, &all[i]) == 0;
+    }
+    (void)pthread_attr_destroy(&attr);
+    for (int i = 0; i < count; i++) {
+        if (all[i].has_thread) {
+            (void)pthread_join(all[i].thread, NULL);
+        } else if (stores[i] != NULL) {
+            (void)ask_one(&all[i]);
+        }
+        out[i] = NULL;
+        if (stores[i] != NULL && all[i].rc == 0) {
+            (void)!read_reply(&all[i].bytes, &all[i].reply, &out[i], NULL);
+        }
+        ct_buf_fini(&all[i].bytes);
+    }
+    ct_free(all);
+    return 0;
 }

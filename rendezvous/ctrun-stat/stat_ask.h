@@ -15,4 +15,10 @@ struct cJSON;
 CT_MUST_CHECK int ct_stat_ask(const struct ct_endpoint *where, int timeout_s, struct cJSON **out,
                               struct ct_err *err);
 
+/* Asks `count` stores at once, so that all answers that come within `timeout_s` are there after it.
+ * stores[i] = NULL is not asked. out[i] is as of ct_stat_ask(), NULL = no answer. CT_ENOMEM: nobody
+ * was asked, and `out` is not set. */
+CT_MUST_CHECK int ct_stat_ask_all(const struct ct_endpoint *const *stores, int count, int timeout_s,
+                                  struct cJSON **out);
+
 #endif

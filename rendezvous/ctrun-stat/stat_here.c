@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the folder of jobs and asks their stores one after the other, which blocks. A store that
- * does not answer in time leaves its job in the table without a state.
+ * Reads the folder of jobs and asks their stores, all at once, which blocks. A store that does not
+ * answer in time leaves its job in the table without a state.
  */
 #include "rendezvous/ctrun-stat/stat_here.h"
 
@@ -31,22 +31,29 @@ int ct_stat_here_where(const struct ct_stat_here *here, int index, struct ct_end
 int ct_stat_here_list(const struct ct_stat_here *here, int timeout_s, size_t columns,
                       struct ct_buf *out, bool *healthy)
 {
+    struct ct_endpoint stores[CT_JOBS_MAX];
+    const struct ct_endpoint *asked[CT_JOBS_MAX];
+    struct cJSON *answers[CT_JOBS_MAX];
     struct ct_stat_job jobs[CT_JOBS_MAX] = {{NULL, NULL}};
+    for (int i = 0; i < here->count; i++) {
+        asked[i] = ct_stat_here_where(here, i, &stores[i], NULL) == 0 ? &stores[i] : NULL;
+    }
+    int rc = ct_stat_ask_all(asked, here->count, timeout_s, answers);
+    if (rc != 0) {
+        return rc;
+    }
     *healthy = true;
     for (int i = 0; i < here->count; i++) {
-        struct ct_endpoint where;
-        cJSON *status = NULL;
-        bool is_healthy = false;
-        if (ct_stat_here_where(here, i, &where, NULL) == 0 &&
-            ct_stat_ask(&where, timeout_s, &status, NULL) == 0) {
-            (void)!ct_stat_verdict(status, &is_healthy); /* was checked */
+        bool is_healthy = answers[i] != NULL;
+        if (is_healthy) {
+            (void)!ct_stat_verdict(answers[i], &is_healthy); /* was checked */
         }
         *healthy = *healthy && is_healthy;
-        jobs[i] = (struct ct_stat_job){&here->entries[i], status};
+        jobs[i] = (struct ct_stat_job){&here->entries[i], answers[i]};
     }
-    int rc = ct_stat_jobs_table(jobs, here->count, columns, out);
+    rc = ct_stat_jobs_table(jobs, here->count, columns, out);
     for (int i = 0; i < here->count; i++) {
-        cJSON_Delete((cJSON *)jobs[i].status);
+        cJSON_Delete(answers[i]);
     }
     return rc;
 }

@@ -26,7 +26,7 @@ CT_MUST_CHECK int ct_stat_here_read(struct ct_stat_here *here, const char *runti
 CT_MUST_CHECK int ct_stat_here_where(const struct ct_stat_here *here, int index,
                                      struct ct_endpoint *out, struct ct_err *err);
 
-/* Asks each of them, waiting at most `timeout_s` for one, and appends their table, which is
+/* Asks all of them at once, waiting at most `timeout_s` in all, and appends their table, which is
  * `columns` wide. Call ct_json_use_our_memory() before. *healthy: all have answered and are.
  * CT_ENOMEM. */
 CT_MUST_CHECK int ct_stat_here_list(const struct ct_stat_here *here, int timeout_s, size_t columns,

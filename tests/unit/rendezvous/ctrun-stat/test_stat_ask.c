@@ -100,6 +100,64 @@ static void test_a_status_is_given_and_anything_else_is_refused(void **state)
     }
 }
 
+/* ---- several stores ------------------------------------------------------------------------- */
+
+#define STORES 5
+#define ABSENT 2 /* this one is not asked */
+
+struct stores {
+    struct ct_listeners listeners[STORES];
+    pthread_t thread;
+};
+
+/* Answers nobody before all have asked. */
+static void *serve_all(void *arg)
+{
+    struct stores *s = arg;
+    int peers[STORES];
+    for (int i = 0; i < STORES; i++) {
+        peers[i] = i != ABSENT ? accept(s->listeners[i].fds[0], NULL, NULL) : -1;
+    }
+    for (int i = 0; i < STORES; i++) {
+        char request[512], answer[128];
+        if (peers[i] < 0 || recv(peers[i], request, sizeof(request), 0) <= 0) {
+            continue;
+        }
+        int size = snprintf(answer, sizeof(answer),
+                            "HTTP/1.1 200 X\r\nContent-Length: 26\r\n\r\n"
+                            "{\"health\":\"healthy\",\"n\":%d}",
+                            i);
+        (void)send(peers[i], answer, (size_t)size, MSG_NOSIGNAL);
+        (void)close(peers[i]);
+    }
+    return NULL;
+}
+
+static void test_several_stores_are_asked_at_once(void **state)
+{
+    struct stores s;
+    struct ct_endpoint where[STORES];
+    const struct ct_endpoint *asked[STORES];
+    struct cJSON *answers[STORES];
+    (void)state;
+    for (int i = 0; i < STORES; i++) {
+        assert_int_equal(ct_listen((const char *const[]){"127.0.0.1"}, 1, 0, &s.listeners[i], NULL),
+                         0);
+        (void)fcntl(s.listeners[i].fds[0], F_SETFL, 0);
+        where[i] = (struct ct_endpoint){.host = "127.0.0.1", .port = s.listeners[i].port};
+        asked[i] = i != ABSENT ? &where[i] : NULL;
+    }
+    assert_int_equal(pthread_create(&s.thread, NULL, serve_all, &s), 0);
+    assert_int_equal(ct_stat_ask_all(asked, STORES, LONG_S, answers), 0);
+    assert_int_equal(pthread_join(s.thread, NULL), 0);
+    for (int i = 0; i < STORES; i++) {
+        assert_true((answers[i] != NULL) == (i != ABSENT));
+        assert_true(i == ABSENT || ct_json_number(answers[i], "n", -1) == i);
+        cJSON_Delete(answers[i]);
+        ct_listeners_fini(&s.listeners[i]);
+    }
+}
+
 #define WORKER(rank, local_rank, host) \
     "{\"rank\":" #rank ",\"local_rank\":" #local_rank ",\"host\":\"" host "\"}"
 
@@ -188,6 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_status_is_given_and_anything_else_is_refused),
+        cmocka_unit_test(test_several_stores_are_asked_at_once),
         cmocka_unit_test(test_each_machine_is_asked_through_its_local_rank_0),
         cmocka_unit_test(test_a_job_without_workers_is_an_error),
         cmocka_unit_test(test_a_machine_that_cannot_be_asked_has_a_line),

@@ -212,6 +212,7 @@ bool ct_help_knows(const char *word)
 
 const char *ct_help_nearest(const char *word)
 {
+    word += strspn(word, "-");
     struct ct_suggestion near = ct_suggestion_for(word, strlen(word));
     for (size_t i = 0; i < TOPICS; i++) {
         ct_suggestion_offer(&near, topics[i].name);

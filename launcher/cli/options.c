@@ -126,27 +126,74 @@ static struct ct_option option_at(size_t index)
     };
 }
 
-/* What is used here instead of an option of mpirun or srun; NULL = the word is none that is known.
- */
+/* Does `word` begin with the name, which has dashes where it may have underscores? Returns what
+ * follows, or NULL. */
+static const char *behind_name(const char *word, const char *name)
+{
+    for (; *name != '\0'; word++, name++) {
+        if (*word != *name && (*word != '_' || *name != '-')) {
+            return NULL;
+        }
+    }
+    return word;
+}
+
+#define MEANT(name) "did you mean --" name "?"
+
+/* What is used here instead of an option of mpirun, srun or a launcher in Python; NULL = the word
+ * is none that is known. No option that is near enough to be suggested needs a row. */
 static const char *advice_of_others(const char *word)
 {
+    static const char machines[] = "the machines are named by --hosts";
+    static const char workers[] = "the workers of each machine are --nproc-per-node";
+    static const char cpus[] = "the CPUs of a worker are chosen by --bind";
+    static const char gpus[] = "which GPU a worker gets: see ctrun --help gpu";
     static const struct {
         const char *word, *advice;
     } others[] = {
         {"-N", "machines are --nnodes (srun -N), workers of each are --nproc-per-node (mpirun -N)"},
         {"-x", "workers get ctrun's own variables: write NAME=VALUE ctrun ..., not -x NAME=VALUE"},
         {"--export", "workers get ctrun's own variables: write NAME=VALUE ctrun ..."},
-        {"-w", "the machines are named by --hosts"},
-        {"--nodelist", "the machines are named by --hosts"},
-        {"--ntasks", "the workers of each machine are --nproc-per-node"},
-        {"--ntasks-per-node", "the workers of each machine are --nproc-per-node"},
+        {"-w", machines},
+        {"--nodelist", machines},
+        {"--machinefile", MEANT("hostfile")},
+        {"-machinefile", MEANT("hostfile")},
+        {"--ntasks", workers},
+        {"--ntasks-per-node", workers},
+        {"--npernode", workers},
+        {"-ppn", workers},
+        {"--nprocs", workers},
+        {"--num-processes", workers},
+        {"--num-gpus", workers},
+        {"--num-machines", MEANT("nnodes")},
+        {"--num-nodes", MEANT("nnodes")},
+        {"--machine-rank", MEANT("node-rank")},
+        {"--main-process-ip", MEANT("master-addr")},
+        {"--main-process-port", MEANT("master-port")},
+        {"--max-retries", MEANT("max-restarts")},
+        {"--num-retries", MEANT("max-restarts")},
+        {"--retries", MEANT("max-restarts")},
+        {"--job-name", MEANT("rdzv-id")},
+        {"--output-filename", MEANT("log-dir")},
+        {"--timeout", "there are --hang-timeout and others: see ctrun --help timeout"},
+        {"--bind-to", cpus},
+        {"--map-by", cpus},
+        {"--cpu-bind", cpus},
+        {"--cpus-per-task", cpus},
+        {"--gpus", gpus},
+        {"--gpus-per-node", gpus},
+        {"--gpus-per-task", gpus},
+        {"--gpu-ids", gpus},
+        {"--gres", gpus},
+        {"--allow-run-as-root", "ctrun needs no leave for that: leave it out"},
+        {"--oversubscribe", "ctrun needs no leave for that: leave it out"},
+        {"--kill-on-bad-exit", "ctrun always ends all workers when one fails: leave it out"},
     };
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-        size_t len = strlen(others[i].word);
-        bool letter = others[i].word[1] != '-'; /* its value may follow at once: -N2 */
-        if (strncmp(word, others[i].word, len) == 0 &&
-            (word[len] == '\0' || word[len] == '=' ||
-             (letter && isdigit((unsigned char)word[len])))) {
+        const char *rest = behind_name(word, others[i].word);
+        bool letter = others[i].word[2] == '\0'; /* its value may follow at once: -N2 */
+        if (rest != NULL &&
+            (rest[0] == '\0' || rest[0] == '=' || (letter && isdigit((unsigned char)rest[0])))) {
             return others[i].advice;
         }
     }
@@ -192,23 +239,34 @@ static const char *help_topic(const struct ct_option_parser *at)
     return at->value == NULL && is_last && next[0] == '-' && ct_help_knows(next) ? next : at->value;
 }
 
+/* Refuses a word of which there is no help, and says what may be meant. */
+static int refuse_topic(const char *topic, struct ct_err *err)
+{
+    static const char none[] = "--help: no text has the word";
+    char option[NAME_MAX_LEN];
+    (void)snprintf(option, sizeof(option), "--%s", topic + strspn(topic, "-"));
+    const char *advice = advice_of_others(topic[0] == '-' ? topic : option);
+    const char *nearest = ct_help_nearest(topic);
+    if (advice != NULL) {
+        return ct_err_set(err, CT_EINVAL, "%s '%.64s'; %s", none, topic, advice);
+    }
+    if (nearest != NULL) {
+        return ct_err_set(err, CT_EINVAL, "%s '%.64s'; did you mean ctrun --help %s?", none, topic,
+                          nearest);
+    }
+    struct ct_buf names = CT_BUF_INIT;
+    ct_help_topics(&names);
+    const char *text = ct_buf_cstr(&names);
+    int rc = ct_err_set(err, CT_EINVAL, "%s '%.64s'; the topics are%s and all", none, topic,
+                        text != NULL ? text : "");
+    ct_buf_fini(&names);
+    return rc;
+}
+
 static int take_help(const char *topic, struct ct_options *options, struct ct_err *err)
 {
-    const char *nearest = topic != NULL && !ct_help_knows(topic) ? ct_help_nearest(topic) : NULL;
-    if (nearest != NULL) {
-        return ct_err_set(err, CT_EINVAL,
-                          "--help: no text has the word '%.64s'; did you mean ctrun --help %s?",
-                          topic, nearest);
-    }
     if (topic != NULL && !ct_help_knows(topic)) {
-        struct ct_buf names = CT_BUF_INIT;
-        ct_help_topics(&names);
-        const char *text = ct_buf_cstr(&names);
-        int rc = ct_err_set(err, CT_EINVAL,
-                            "--help: no text has the word '%.64s'; the topics are%s and all", topic,
-                            text != NULL ? text : "");
-        ct_buf_fini(&names);
-        return rc;
+        return refuse_topic(topic, err);
     }
     options->help = true;
     options->help_topic = topic;
@@ -267,6 +325,19 @@ static int refuse_no_program(const struct ct_option_spec *last, const char *valu
     return ct_err_set(err, CT_EINVAL, "no program to run is given %s", SEE_HELP);
 }
 
+/* Behind --help and the like no option has an effect. A name that does not exist is refused all the
+ * same, because whoever asks for help may have misspelt it. */
+static int refuse_unknown(struct ct_option_parser *at, struct ct_err *err)
+{
+    enum ct_option_result result;
+    while ((result = ct_option_next(at)) != CT_OPTION_END) {
+        if (result == CT_OPTION_UNKNOWN) {
+            return refuse(at, result, at->word, err);
+        }
+    }
+    return 0;
+}
+
 static int parse_words(char *const *argv, struct ct_options *options, struct ct_err *err)
 {
     struct ct_option_parser at = {
@@ -281,8 +352,11 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
     while ((result = ct_option_next(&at)) != CT_OPTION_END) {
         int rc = take_option(&at, result, options, err);
         rc = rc == 0 ? check_lost_value(&at, argv[at.next], err) : rc;
-        if (rc != 0 || ct_options_only_print(options)) {
+        if (rc != 0) {
             return rc;
+        }
+        if (ct_options_only_print(options)) {
+            return refuse_unknown(&at, err);
         }
         last = &ct_option_table[at.index];
         taken = at.value;

@@ -306,33 +306,84 @@ static void print_usual(struct ct_buf *out)
                      "the\nenvironment as PET_NAME (PET_NPROC_PER_NODE=2). See ctrun(1).\n");
 }
 
-/* Prints the options that have the word, and where else it stands. Without such an option, prints
- * the topics instead of their names. */
+/* Longer than every entry of a text. */
+#define ENTRY_MAX 512
+
+/* Returns the length of the entry at the beginning of the text: a line with the lines below it that
+ * are indented more, or lines without an indent. */
+static size_t entry_len(const char *text)
+{
+    size_t indent = strspn(text, " ");
+    size_t len = strcspn(text, "\n");
+    while (text[len] == '\n' && text[len + 1] != '\n' && text[len + 1] != '\0') {
+        size_t next = strspn(text + len + 1, " ");
+        if (next <= indent && indent + next > 0) {
+            break;
+        }
+        len += 1 + strcspn(text + len + 1, "\n");
+    }
+    return len;
+}
+
+/* Prints the entries of the topic's text that have the word, below the title of the topic. Returns
+ * whether there are any. `first`: nothing is printed above. */
+static bool print_entries(size_t topic, const char *word, bool first, struct ct_buf *out)
+{
+    const char *text = topics[topic].text != NULL ? topics[topic].text : "";
+    bool any = false;
+    while (*text != '\0') {
+        char entry[ENTRY_MAX];
+        size_t len = entry_len(text);
+        (void)snprintf(entry, sizeof(entry), "%.*s", (int)len, text);
+        if (has_word(entry, word)) {
+            if (!any) {
+                ct_buf_addf(out, "%s%s: %s\n\n", first ? "" : "\n", topics[topic].name,
+                            topics[topic].title);
+            }
+            ct_buf_addf(out, "%s\n", entry);
+            any = true;
+        }
+        text += len;
+        text += strspn(text, "\n");
+    }
+    return any;
+}
+
+/* Prints what has the word: options, else the entries of texts, else whole topics. The other topics
+ * that have it, or are about it, are named below. */
 static void print_found(const char *word, struct ct_buf *out)
 {
     const char *about = also_about(word);
     const struct ct_option_spec *other = about != NULL ? find_option(about) : NULL;
-    size_t count = 0, more = 0;
+    bool shown[TOPICS] = {false};
+    bool any = false;
     for (size_t i = 0; i < ct_option_count; i++) {
         const struct ct_option_spec *spec = &ct_option_table[i];
         if (spec == other || option_has(spec, word)) {
             print_option(spec, out);
-            count++;
+            any = true;
         }
     }
+    bool options = any;
+    for (size_t i = 0; i < TOPICS && !options; i++) {
+        shown[i] = print_entries(i, word, !any, out);
+        any = any || shown[i];
+    }
+    bool whole = !any, named = false;
     for (size_t i = 0; i < TOPICS; i++) {
-        if (!topic_has(i, word)) {
+        if (shown[i] || !topic_has(i, word)) {
             continue;
         }
-        if (count == 0) {
-            ct_buf_addf(out, "%s", more > 0 ? "\n" : "");
+        if (whole) {
+            ct_buf_addf(out, "%s", any ? "\n" : "");
             print_topic(i, out);
+            any = true;
         } else {
-            ct_buf_addf(out, "%s ctrun --help %s", more > 0 ? "," : "\nSee also:", topics[i].name);
+            ct_buf_addf(out, "%s ctrun --help %s", named ? "," : "\nSee also:", topics[i].name);
+            named = true;
         }
-        more++;
     }
-    ct_buf_addf(out, "%s", count > 0 && more > 0 ? "\n" : "");
+    ct_buf_addf(out, "%s", named ? "\n" : "");
 }
 
 int ct_help_print(const char *word, struct ct_buf *out)

@@ -187,8 +187,18 @@ static void a_word_finds_the_options_that_have_it(void **state)
     check_found("spans and counters", WORDS("  --trace FILE"), WORDS("--report FILE"));
     /* What no text has, but people look for. */
     check_found("failover", WORDS("  --rdzv-conf "), WORDS("--nproc-per-node N"));
-    /* No option has it: the topics themselves are shown. */
-    check_found("status", WORDS("codes: ", "\n\nprograms: "), WORDS("See also"));
+    /* No option has it: what the texts have is shown, below the title. */
+    check_found(
+        "status",
+        WORDS("programs: ctrun-stat and the other programs\n\n  ctrun-stat  shows the status",
+              "yours on this machine", "\n\nSee also: ctrun --help codes\n"),
+        WORDS("ctrdzvd", "118", "manual page"));
+    check_found("queue", WORDS("codes: ", "  119 ", "(--no-restart-on, --max-no-progress)\n"),
+                WORDS("  118 ", "  120 ", "See also"));
+    check_found("quotes", WORDS("arguments: ", "Other names stay as they are"),
+                WORDS("${port:NAME}"));
+    /* Nothing has it, but a topic is about it. */
+    check_found("retry", WORDS("restart: ", "  --max-restarts N"), WORDS("See also"));
     check_found("ctrdzvd", WORDS("programs: ctrun-stat"), WORDS("See also"));
 }
 

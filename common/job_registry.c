@@ -66,8 +66,8 @@ static ssize_t read_some(int fd, char *out, size_t size)
     return n;
 }
 
-/* Finds when a process began, in clock ticks since the start of the machine. */
-static bool read_start(pid_t pid, char out[TIME_MAX])
+/* Finds when a process began, in clock ticks since the start of the machine, and its state. */
+static bool read_process(pid_t pid, char start[TIME_MAX], char *state)
 {
     char path[64], text[ENTRY_MAX];
     (void)snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
@@ -77,8 +77,10 @@ static bool read_start(pid_t pid, char out[TIME_MAX])
     }
     ssize_t n = read_some(fd, text, sizeof(text));
     (void)close(fd);
-    /* The name in parentheses may have any bytes; the time is the 20th field behind it. */
+    /* The name in parentheses may have any bytes; the state is the first field behind it, the time
+     * the 20th. */
     char *field = n > 0 ? strrchr(text, ')') : NULL;
+    *state = field != NULL && field[1] == ' ' ? field[2] : '\0';
     for (int i = 0; i < 20 && field != NULL; i++) {
         field = strchr(field + 1, ' ');
     }
@@ -86,7 +88,7 @@ static bool read_start(pid_t pid, char out[TIME_MAX])
         return false;
     }
     size_t len = strcspn(field + 1, " \n");
-    (void)snprintf(out, TIME_MAX, "%.*s", (int)(len < TIME_MAX ? len : TIME_MAX - 1), field + 1);
+    (void)snprintf(start, TIME_MAX, "%.*s", (int)(len < TIME_MAX ? len : TIME_MAX - 1), field + 1);
     return len > 0;
 }
 
@@ -104,17 +106,32 @@ static int64_t age_of(const char *start)
     return age_s >= 0 ? age_s : 0;
 }
 
+static void read_link(const char *path, char out[NAMESPACE_MAX])
+{
+    ssize_t n = readlink(path, out, NAMESPACE_MAX - 1);
+    out[n > 0 ? n : 0] = '\0';
+}
+
 static void read_namespace(char out[NAMESPACE_MAX])
 {
-    ssize_t n = readlink("/proc/self/ns/pid", out, NAMESPACE_MAX - 1);
-    out[n > 0 ? n : 0] = '\0';
+    read_link("/proc/self/ns/pid", out);
+}
+
+/* Is the process in another network namespace? Where that cannot be read, it is not. */
+static bool is_elsewhere(pid_t pid)
+{
+    char path[64], theirs[NAMESPACE_MAX], ours[NAMESPACE_MAX];
+    (void)snprintf(path, sizeof(path), "/proc/%ld/ns/net", (long)pid);
+    read_link(path, theirs);
+    read_link("/proc/self/ns/net", ours);
+    return theirs[0] != '\0' && ours[0] != '\0' && strcmp(theirs, ours) != 0;
 }
 
 int ct_job_registry_add(const char *folder, const char *address, const char *name,
                         const char *program, struct ct_err *err)
 {
     char start[TIME_MAX], space[NAMESPACE_MAX], clean[CT_JOB_NAME_MAX];
-    char cut[CT_JOB_PROGRAM_MAX];
+    char cut[CT_JOB_PROGRAM_MAX], state;
     char file[32], draft[32], text[ENTRY_MAX];
     if (mkdir(folder, 0700) != 0 && errno != EEXIST) {
         return ct_err_sys(err, ct_code_from_errno(errno), errno,
@@ -130,7 +147,7 @@ int ct_job_registry_add(const char *folder, const char *address, const char *nam
     (void)snprintf(file, sizeof(file), "%ld", (long)getpid());
     (void)snprintf(draft, sizeof(draft), ".%ld", (long)getpid());
     int rc = CT_EIO, fd = -1;
-    if (read_start(getpid(), start)) {
+    if (read_process(getpid(), start, &state)) {
         (void)unlinkat(dir, draft, 0); /* of an earlier process with this id */
         fd = openat(dir, draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     }
@@ -205,13 +222,18 @@ static bool read_entry(int dir, const char *file, struct ct_job_entry *out, bool
     if (strcmp(space, where_from) != 0) {
         return false;
     }
-    *stale = !read_start((pid_t)pid, start) || strcmp(start, began) != 0;
-    *out = (struct ct_job_entry){.pid = (pid_t)pid, .age_s = *stale ? -1 : age_of(start)};
+    *out = (struct ct_job_entry){.pid = (pid_t)pid, .age_s = -1};
+    *stale = !read_process((pid_t)pid, start, &out->state) || strcmp(start, began) != 0;
+    if (*stale) {
+        return false;
+    }
+    out->age_s = age_of(start);
+    out->elsewhere = is_elsewhere((pid_t)pid);
     (void)ct_text_fit(address, sizeof(out->address), out->address, sizeof(out->address));
     (void)ct_text_fit(name, sizeof(out->name), out->name, sizeof(out->name));
     (void)ct_text_cut(program != NULL ? program : "", sizeof(out->program), out->program,
                       sizeof(out->program));
-    return !*stale;
+    return true;
 }
 
 static int by_pid(const void *a, const void *b)

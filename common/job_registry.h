@@ -9,6 +9,7 @@
 
 #include "common/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -27,6 +28,8 @@ struct ct_job_entry {
     char name[CT_JOB_NAME_MAX];       /* the run id, cleaned */
     char program[CT_JOB_PROGRAM_MAX]; /* and its arguments, cleaned, cut with "..."; "" = unknown */
     int64_t age_s;                    /* since that ctrun began; -1 = unknown */
+    char state;     /* of that ctrun, as in /proc/PID/stat: 'T' or 't' = it is stopped */
+    bool elsewhere; /* it is in another network namespace than this process */
 };
 
 /* Names the folder: `runtime_dir`/ctrun if that is an absolute path ($XDG_RUNTIME_DIR; may be

@@ -13,7 +13,6 @@
 #include "rendezvous/ctrun-stat/stat_watch_uv.h"
 #include "rendezvous/wire/json.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,19 +22,15 @@
 
 enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
 
-/* Says why the store cannot be asked, and what to do if nobody listens there or its host has no
- * address; or what is wrong after it has answered. */
+/* Says why the store cannot be asked, and what to do about that; or what is wrong after it has
+ * answered. */
 static void complain(const struct ct_stat_options *options, const char *where, bool has_answered,
                      const struct ct_err *err)
 {
     static struct ct_stat_here here;
     char hint[CT_STAT_HINT_MAX] = "";
-    const char *word = has_answered ? NULL : options->argument;
-    if (err->sys == ECONNREFUSED) {
-        (void)!ct_stat_here_read(&here, getenv("XDG_RUNTIME_DIR"), NULL); /* or without a hint */
-        ct_stat_jobs_hint(&options->where, here.entries, here.count, hint);
-    } else if (err->code == CT_ENOENT && word != NULL && strpbrk(word, ":/") == NULL) {
-        (void)snprintf(hint, sizeof(hint), "; no job of yours here has an id that begins so");
+    if (!has_answered) {
+        ct_stat_here_hint(&here, getenv("XDG_RUNTIME_DIR"), options, err, hint);
     }
     (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err->text, hint);
 }
@@ -131,16 +126,16 @@ static int list(const struct ct_stat_options *options, const struct ct_stat_here
 {
     struct winsize size;
     struct ct_buf text = CT_BUF_INIT;
-    bool healthy = false;
+    struct ct_stat_here_sum sum = {.any = false};
     size_t columns = CT_STAT_COLUMNS;
     if (isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
         size.ws_col > columns) {
         columns = size.ws_col;
     }
-    bool good = ct_stat_here_list(here, options->timeout_s, columns, &text, &healthy) == 0 &&
+    bool good = ct_stat_here_list(here, options->timeout_s, columns, &text, &sum) == 0 &&
                 ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) == 0;
     ct_buf_fini(&text);
-    return !good ? EXIT_UNREACHABLE : healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
+    return !good || !sum.any ? EXIT_UNREACHABLE : sum.healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
 }
 
 static int refuse(const char *why)
@@ -150,50 +145,31 @@ static int refuse(const char *why)
 }
 
 /* Sets options->where and returns -1, or says why not or lists the jobs, and returns the exit code.
- * An id of a job of this user here wins over a host of that name. Where nothing names a store, the
- * only job is taken. */
+ */
 static int choose(struct ct_stat_options *options)
 {
     static struct ct_stat_here here;
+    const struct ct_stat_vars vars = {getenv("XDG_RUNTIME_DIR"), getenv("MASTER_ADDR"),
+                                      getenv("MASTER_PORT")};
     struct ct_err err = {0};
-    bool is_default = false;
-    int found = ct_stat_here_read(&here, getenv("XDG_RUNTIME_DIR"), &err);
-    if (found == 0 && options->argument != NULL) {
-        found = ct_stat_jobs_find(options->argument, here.entries, here.count, &err);
-        if (found == CT_EINVAL) {
-            (void)fprintf(stderr, "ctrun-stat: %s\n", err.text);
-            return EXIT_USAGE;
-        }
-        if (found >= 0) {
-            return ct_stat_here_where(&here, found, &options->where, &err) == 0 ? -1
-                                                                                : refuse(err.text);
-        }
-    }
-    struct ct_err wrong = {0};
-    if (ct_stat_options_where(options->argument, getenv("MASTER_ADDR"), getenv("MASTER_PORT"),
-                              &options->where, &is_default, &wrong) != 0) {
-        return refuse(wrong.text);
-    }
-    if (!is_default) {
-        return -1;
-    } else if (found !=
-               0) { /* whoever has made that folder may have a store at the default port, too */
-        (void)fprintf(stderr, "ctrun-stat: %s; name the job's store as HOST:PORT\n", err.text);
-        return EXIT_UNREACHABLE;
-    }
-    if (here.count < 2) {
-        return here.count == 1 && ct_stat_here_where(&here, 0, &options->where, &err) != 0
-                   ? refuse(err.text)
-                   : -1;
-    }
-    if (options->watch || options->action != CT_STAT_TABLE) {
+    switch (ct_stat_here_choose(&here, &vars, options, &err)) {
+    case CT_STAT_CHOICE_LIST:
+        return list(options, &here);
+    case CT_STAT_CHOICE_ONE_OF:
         (void)fprintf(stderr,
                       "ctrun-stat: %d jobs run here: name the id of one of them, as listed by "
                       "ctrun-stat alone\n",
                       here.count);
         return EXIT_USAGE;
+    case CT_STAT_CHOICE_WRONG:
+        return refuse(err.text);
+    case CT_STAT_CHOICE_UNREACHABLE:
+        (void)fprintf(stderr, "ctrun-stat: %s\n", err.text);
+        return EXIT_UNREACHABLE;
+    case CT_STAT_CHOICE_STORE:
+        break;
     }
-    return list(options, &here);
+    return -1;
 }
 
 int main(int argc, char **argv)

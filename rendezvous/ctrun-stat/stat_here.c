@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * An id of a job of this user here wins over a host of that name. Where nothing names a store, the
+ * only job is taken.
+ *
  * Reads the folder of jobs and asks their stores, all at once, which blocks. A store that does not
  * answer in time leaves its job in the table without a state.
  */
@@ -11,6 +14,9 @@
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/wire/json.h"
 
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 int ct_stat_here_read(struct ct_stat_here *here, const char *runtime_dir, struct ct_err *err)
@@ -22,33 +28,46 @@ int ct_stat_here_read(struct ct_stat_here *here, const char *runtime_dir, struct
     return rc < 0 ? rc : 0;
 }
 
-int ct_stat_here_where(const struct ct_stat_here *here, int index, struct ct_endpoint *out,
-                       struct ct_err *err)
+static int where_of(const struct ct_job_entry *entry, struct ct_endpoint *out, struct ct_err *err)
 {
-    return ct_endpoint_parse(here->entries[index].address, CT_DEFAULT_STORE_PORT, out, err);
+    return ct_endpoint_parse(entry->address, CT_DEFAULT_STORE_PORT, out, err);
+}
+
+/* ---- the list ------------------------------------------------------------------------------- */
+
+static void judge(const struct ct_job_entry *entry, const struct cJSON *answer,
+                  struct ct_stat_here_sum *sum)
+{
+    bool is_healthy = false;
+    if (answer == NULL && entry->elsewhere) {
+        return; /* nothing is known of it */
+    }
+    if (answer != NULL) {
+        (void)!ct_stat_verdict(answer, &is_healthy); /* was checked */
+    }
+    sum->healthy = sum->healthy && is_healthy;
+    sum->any = true;
 }
 
 int ct_stat_here_list(const struct ct_stat_here *here, int timeout_s, size_t columns,
-                      struct ct_buf *out, bool *healthy)
+                      struct ct_buf *out, struct ct_stat_here_sum *sum)
 {
     struct ct_endpoint stores[CT_JOBS_MAX];
     const struct ct_endpoint *asked[CT_JOBS_MAX];
     struct cJSON *answers[CT_JOBS_MAX];
     struct ct_stat_job jobs[CT_JOBS_MAX] = {{NULL, NULL}};
     for (int i = 0; i < here->count; i++) {
-        asked[i] = ct_stat_here_where(here, i, &stores[i], NULL) == 0 ? &stores[i] : NULL;
+        bool can_ask = ct_stat_jobs_in_reach(&here->entries[i]) &&
+                       where_of(&here->entries[i], &stores[i], NULL) == 0;
+        asked[i] = can_ask ? &stores[i] : NULL;
     }
     int rc = ct_stat_ask_all(asked, here->count, timeout_s, answers);
     if (rc != 0) {
         return rc;
     }
-    *healthy = true;
+    *sum = (struct ct_stat_here_sum){.healthy = true};
     for (int i = 0; i < here->count; i++) {
-        bool is_healthy = answers[i] != NULL;
-        if (is_healthy) {
-            (void)!ct_stat_verdict(answers[i], &is_healthy); /* was checked */
-        }
-        *healthy = *healthy && is_healthy;
+        judge(&here->entries[i], answers[i], sum);
         jobs[i] = (struct ct_stat_job){&here->entries[i], answers[i]};
     }
     rc = ct_stat_jobs_table(jobs, here->count, columns, out);
@@ -56,4 +75,72 @@ int ct_stat_here_list(const struct ct_stat_here *here, int timeout_s, size_t col
         cJSON_Delete(answers[i]);
     }
     return rc;
+}
+
+/* ---- which store ---------------------------------------------------------------------------- */
+
+/* Takes the store of the entry. */
+static enum ct_stat_choice take_entry(const struct ct_stat_here *here, int index,
+                                      struct ct_stat_options *options, struct ct_err *err)
+{
+    const struct ct_job_entry *entry = &here->entries[index];
+    char hint[CT_STAT_HINT_MAX];
+    if (where_of(entry, &options->where, err) != 0) {
+        return CT_STAT_CHOICE_WRONG;
+    }
+    if (!ct_stat_jobs_in_reach(entry)) {
+        ct_stat_jobs_hint(&options->where, false, entry, 1, hint);
+        (void)ct_err_set(err, CT_EIO, "%s: the job '%s' is%s", entry->address, entry->name,
+                         hint + 1);
+        return CT_STAT_CHOICE_UNREACHABLE;
+    }
+    return CT_STAT_CHOICE_STORE;
+}
+
+enum ct_stat_choice ct_stat_here_choose(struct ct_stat_here *here, const struct ct_stat_vars *vars,
+                                        struct ct_stat_options *options, struct ct_err *err)
+{
+    struct ct_err unread = {0};
+    bool is_default = false;
+    int rc = ct_stat_here_read(here, vars->runtime_dir, &unread);
+    if (options->argument != NULL) {
+        int found = ct_stat_jobs_find(options->argument, here->entries, here->count, err);
+        if (found == CT_EINVAL) {
+            return CT_STAT_CHOICE_WRONG;
+        }
+        if (found >= 0) {
+            return take_entry(here, found, options, err);
+        }
+    }
+    if (ct_stat_options_where(options->argument, vars->master_addr, vars->master_port,
+                              &options->where, &is_default, err) != 0) {
+        return CT_STAT_CHOICE_WRONG;
+    }
+    if (!is_default) {
+        return CT_STAT_CHOICE_STORE;
+    }
+    if (rc != 0) { /* whoever has made that folder may have a store at the default port, too */
+        (void)ct_err_set(err, rc, "%s; name the job's store as HOST:PORT", unread.text);
+        return CT_STAT_CHOICE_UNREACHABLE;
+    }
+    if (here->count < 2) {
+        return here->count == 1 ? take_entry(here, 0, options, err) : CT_STAT_CHOICE_STORE;
+    }
+    return options->watch || options->action != CT_STAT_TABLE ? CT_STAT_CHOICE_ONE_OF
+                                                              : CT_STAT_CHOICE_LIST;
+}
+
+void ct_stat_here_hint(struct ct_stat_here *here, const char *runtime_dir,
+                       const struct ct_stat_options *options, const struct ct_err *failure,
+                       char out[CT_STAT_HINT_MAX])
+{
+    const char *word = options->argument;
+    bool refused = failure->sys == ECONNREFUSED;
+    out[0] = '\0';
+    if (refused || failure->code == CT_ETIMEDOUT) {
+        (void)!ct_stat_here_read(here, runtime_dir, NULL); /* or without a hint */
+        ct_stat_jobs_hint(&options->where, refused, here->entries, here->count, out);
+    } else if (failure->code == CT_ENOENT && word != NULL && strpbrk(word, ":/") == NULL) {
+        (void)snprintf(out, CT_STAT_HINT_MAX, "; no job of yours here has an id that begins so");
+    }
 }

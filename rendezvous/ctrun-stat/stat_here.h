@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The jobs of this user on this machine, and what they do now.
+ * The jobs of this user on this machine, what they do now, and the store that is meant.
  */
 #ifndef CT_RENDEZVOUS_CTRUN_STAT_STAT_HERE_H
 #define CT_RENDEZVOUS_CTRUN_STAT_STAT_HERE_H
 
-#include "common/addr.h"
 #include "common/buf.h"
 #include "common/err.h"
 #include "common/job_registry.h"
+#include "rendezvous/ctrun-stat/stat_jobs.h"
+#include "rendezvous/ctrun-stat/stat_options.h"
 
 #include <stdbool.h>
 
@@ -22,14 +23,40 @@ struct ct_stat_here {
 CT_MUST_CHECK int ct_stat_here_read(struct ct_stat_here *here, const char *runtime_dir,
                                     struct ct_err *err);
 
-/* The address of one of them. CT_EINVAL: the entry has none. */
-CT_MUST_CHECK int ct_stat_here_where(const struct ct_stat_here *here, int index,
-                                     struct ct_endpoint *out, struct ct_err *err);
+/* What is known of all of them. A job in another network namespace that does not answer is not
+ * judged. */
+struct ct_stat_here_sum {
+    bool any;     /* there is one that is judged */
+    bool healthy; /* all of these have answered, and are */
+};
 
 /* Asks all of them at once, waiting at most `timeout_s` in all, and appends their table, which is
- * `columns` wide. Call ct_json_use_our_memory() before. *healthy: all have answered and are.
- * CT_ENOMEM. */
+ * `columns` wide. Call ct_json_use_our_memory() before. CT_ENOMEM. */
 CT_MUST_CHECK int ct_stat_here_list(const struct ct_stat_here *here, int timeout_s, size_t columns,
-                                    struct ct_buf *out, bool *healthy);
+                                    struct ct_buf *out, struct ct_stat_here_sum *sum);
+
+/* The environment, as far as it matters; NULL = not set. */
+struct ct_stat_vars {
+    const char *runtime_dir; /* XDG_RUNTIME_DIR */
+    const char *master_addr, *master_port;
+};
+
+enum ct_stat_choice {
+    CT_STAT_CHOICE_STORE,       /* options->where is set */
+    CT_STAT_CHOICE_LIST,        /* nothing names one of several jobs */
+    CT_STAT_CHOICE_ONE_OF,      /* the same, but what is asked for needs one */
+    CT_STAT_CHOICE_WRONG,       /* *err says what is wrong with the command line */
+    CT_STAT_CHOICE_UNREACHABLE, /* *err says why */
+};
+
+/* Finds the store that the options mean, with the jobs of `here`, which it reads. */
+enum ct_stat_choice ct_stat_here_choose(struct ct_stat_here *here, const struct ct_stat_vars *vars,
+                                        struct ct_stat_options *options, struct ct_err *err);
+
+/* What to add to the message that the store at options->where does not answer because of `failure`.
+ * "" = nothing. Reads `here`. */
+void ct_stat_here_hint(struct ct_stat_here *here, const char *runtime_dir,
+                       const struct ct_stat_options *options, const struct ct_err *failure,
+                       char out[CT_STAT_HINT_MAX]);
 
 #endif

@@ -81,6 +81,32 @@ static void set_cell(struct row *row, int column, const char *text, size_t colum
     row->taken[column] = ct_text_cut(text, columns, row->cells[column], sizeof(row->cells[column]));
 }
 
+static bool is_stopped(const struct ct_job_entry *entry)
+{
+    return entry->state == 'T' || entry->state == 't';
+}
+
+/* What is shown as the state of a job whose store does not answer. */
+static const char *silence(const struct ct_job_entry *entry)
+{
+    return entry->elsewhere ? "elsewhere" : is_stopped(entry) ? "stopped" : "no answer";
+}
+
+/* Writes why the store of the job does not answer; "" = that is not known. */
+static void why_silent(const struct ct_job_entry *entry, char out[CT_STAT_HINT_MAX])
+{
+    out[0] = '\0';
+    if (entry->elsewhere) {
+        (void)snprintf(out, CT_STAT_HINT_MAX,
+                       "not reachable from here (another network namespace); nsenter -n -t %ld",
+                       (long)entry->pid);
+    } else if (is_stopped(entry)) {
+        (void)snprintf(out, CT_STAT_HINT_MAX,
+                       "stopped (process %ld is in state %c); kill -CONT %ld lets it go on",
+                       (long)entry->pid, entry->state, (long)entry->pid);
+    }
+}
+
 static void make_row(const struct ct_stat_job *stat_job, size_t id, struct row *out)
 {
     const struct ct_job_entry *entry = stat_job->entry;
@@ -94,7 +120,7 @@ static void make_row(const struct ct_stat_job *stat_job, size_t id, struct row *
     (void)snprintf(pid, sizeof(pid), "%ld", (long)entry->pid);
     set_cell(out, COLUMN_ID, entry->name, id);
     set_cell(out, COLUMN_STATE,
-             stat_job->status == NULL ? "no answer" : ct_json_text(job, "state", "?"), 10);
+             stat_job->status != NULL ? ct_json_text(job, "state", "?") : silence(entry), 10);
     set_cell(out, COLUMN_WORKERS, workers, CELL_MAX);
     set_cell(out, COLUMN_AGE, age, CELL_MAX);
     set_cell(out, COLUMN_PID, pid, CELL_MAX);
@@ -143,6 +169,13 @@ int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, size_t columns
     for (int i = 0; i < count; i++) {
         make_row(&jobs[i], id, &row);
         put_row(&row, widths, jobs[i].entry->program, columns, out);
+    }
+    for (int i = 0; i < count; i++) {
+        char why[CT_STAT_HINT_MAX] = "";
+        if (jobs[i].status == NULL) {
+            why_silent(jobs[i].entry, why);
+        }
+        ct_buf_addf(out, "%s%s", why, why[0] != '\0' ? "\n" : "");
     }
     return ct_buf_status(out);
 }
@@ -206,14 +239,49 @@ int ct_stat_jobs_find(const char *word, const struct ct_job_entry *entries, int 
 
 /* ---- hints ---------------------------------------------------------------------------------- */
 
-void ct_stat_jobs_hint(const struct ct_endpoint *where, const struct ct_job_entry *entries,
-                       int count, char out[CT_STAT_HINT_MAX])
+bool ct_stat_jobs_in_reach(const struct ct_job_entry *entry)
+{
+    struct ct_endpoint where;
+    struct sockaddr_storage addr;
+    socklen_t len;
+    return !entry->elsewhere || ct_endpoint_parse(entry->address, 0, &where, NULL) != 0 ||
+           !ct_addr_literal(where.host, where.port, &addr, &len) ||
+           !ct_addr_is_loopback((const struct sockaddr *)&addr);
+}
+
+/* Writes why the job whose store is at `asked` does not answer. Returns whether that is known. A
+ * job in another network namespace may have the same address as one that is here. */
+static bool silence_hint(const char *asked, const struct ct_job_entry *entries, int count,
+                         char out[CT_STAT_HINT_MAX])
+{
+    const struct ct_job_entry *found = NULL;
+    for (int i = 0; i < count; i++) {
+        if (strcmp(entries[i].address, asked) == 0 && (found == NULL || found->elsewhere)) {
+            found = &entries[i];
+        }
+    }
+    char why[CT_STAT_HINT_MAX] = "";
+    if (found != NULL) {
+        why_silent(found, why);
+    }
+    if (why[0] != '\0') {
+        (void)snprintf(out, CT_STAT_HINT_MAX, "; %.*s", (int)sizeof(why) - 3, why);
+    }
+    return why[0] != '\0';
+}
+
+void ct_stat_jobs_hint(const struct ct_endpoint *where, bool refused,
+                       const struct ct_job_entry *entries, int count, char out[CT_STAT_HINT_MAX])
 {
     static const char port[] = "; ctrun chooses a free port, unless --master-port names one";
     char asked[CT_ADDR_JOIN_MAX];
     struct sockaddr_storage addr;
     socklen_t len;
+    out[0] = '\0';
     ct_addr_join(where->host, where->port, asked, sizeof(asked));
+    if (silence_hint(asked, entries, count, out) || !refused) {
+        return;
+    }
     bool here = ct_addr_literal(where->host, where->port, &addr, &len) &&
                 ct_addr_is_loopback((const struct sockaddr *)&addr);
     if (count == 1 && strcmp(entries[0].address, asked) != 0) {

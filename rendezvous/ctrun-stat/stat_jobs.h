@@ -10,6 +10,8 @@
 #include "common/err.h"
 #include "common/job_registry.h"
 
+#include <stdbool.h>
+
 struct cJSON;
 
 struct ct_stat_job {
@@ -20,8 +22,9 @@ struct ct_stat_job {
 /* Wider terminals are not filled. */
 #define CT_STAT_JOBS_COLUMNS_MAX 400
 
-/* Appends a heading and a line for each, of at most `columns` of a terminal, 80 or more. What does
- * not fit ends with "...". CT_ENOMEM. */
+/* Appends a heading and a line for each, of at most `columns` of a terminal, 80 or more, and a line
+ * for each whose store does not answer, if it is known why. What does not fit ends with "...".
+ * CT_ENOMEM. */
 CT_MUST_CHECK int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, size_t columns,
                                      struct ct_buf *out);
 
@@ -34,9 +37,14 @@ CT_MUST_CHECK int ct_stat_jobs_find(const char *word, const struct ct_job_entry 
 /* Longer than every hint. */
 #define CT_STAT_HINT_MAX (CT_JOB_ADDRESS_MAX + 200)
 
-/* What to add to the message that nobody listens at `where`: where this user's jobs on this machine
- * have their stores, else which port or machine it may be. `count` entries, 0 or less = none. */
-void ct_stat_jobs_hint(const struct ct_endpoint *where, const struct ct_job_entry *entries,
-                       int count, char out[CT_STAT_HINT_MAX]);
+/* False if the address of the job's store means this process' own loopback interface, but the store
+ * is in another network namespace. Another job's store may be at that address here. */
+bool ct_stat_jobs_in_reach(const struct ct_job_entry *entry);
+
+/* What to add to the message that the store at `where` does not answer: why it does not, or, if the
+ * connection was `refused`, where this user's jobs on this machine have their stores, else which
+ * port or machine it may be. "" = nothing. `count` entries, 0 or less = none. */
+void ct_stat_jobs_hint(const struct ct_endpoint *where, bool refused,
+                       const struct ct_job_entry *entries, int count, char out[CT_STAT_HINT_MAX]);
 
 #endif

@@ -3,10 +3,12 @@
 
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
 import threading
+import unittest
 
 import testlib
 from testlib import DEADLINE, program
@@ -261,6 +263,52 @@ class Machine(Ctstat):
         self.assertEqual(none.code, 2, none)
         self.assertIn("no job of yours here has an id that begins so", none.err)
         self.assert_one_line(none.err)
+
+    def stop(self, job):
+        job.signal(signal.SIGSTOP)
+        self.addCleanup(job.signal, signal.SIGCONT)
+        state = pathlib.Path(f"/proc/{job.pid}/stat")
+        testlib.wait_until(lambda: ") T " in state.read_text(), "it is stopped")
+
+    def test_a_ctrun_that_is_stopped_is_told_from_one_that_hangs(self):
+        job, port = self.start_job("asleep")
+        self.stop(job)
+        said = f"stopped (process {job.pid} is in state T); kill -CONT {job.pid} lets it go on"
+        for word in ((), ("asleep",), (f"127.0.0.1:{port}",)):
+            alone = self.ctrun_stat("--timeout", "1", *word, env=self.env)
+            self.assertEqual(alone.code, 2, alone)
+            self.assert_one_line(alone.err)
+            self.assertIn(said, alone.err)
+        self.start_job("awake")
+        both = self.ctrun_stat("--timeout", "1", env=self.env)
+        self.assertEqual(both.code, 1, both)
+        self.assertRegex(both.out, rf"(?m)^asleep +stopped +- +\d+s +{job.pid} ")
+        self.assertRegex(both.out, r"(?m)^awake +running ")
+        self.assertTrue(both.out.endswith(said + "\n"), both)
+        self.assert_fits(both.out)
+
+    @unittest.skipIf(os.geteuid() != 0, "needs root to make a network namespace")
+    def test_jobs_of_another_network_namespace_do_not_count(self):
+        script = f"echo port $MASTER_PORT; while ! [ -e {self.tmp}/far ]; do sleep 0.1; done"
+        far = self.start(
+            "unshare", "--net", "sh", "-ec", 'ip link set lo up && exec "$@"', "sh", program("ctrun"),
+            "--rdzv-id", "far", "--no-python", "sh", "-c", script, env=self.env,
+        )  # fmt: skip
+        port = far.wait_for("port").split()[-1]
+        said = "not reachable from here (another network namespace)"
+        for word in ((), ("far",), ("--health",)):
+            alone = self.ctrun_stat(*word, env=self.env)
+            self.assertEqual(alone.code, 2, alone)
+            self.assert_one_line(alone.err)
+            self.assertIn(f"127.0.0.1:{port}: the job 'far' is {said}", alone.err)
+        self.start_job("near")
+        both = self.ctrun_stat(env=self.env)
+        self.assertEqual(both.code, 0, both)
+        self.assertRegex(both.out, rf"(?m)^far +elsewhere +- +\d+s +{far.pid} ")
+        self.assertRegex(both.out, r"(?m)^near +running ")
+        self.assertIn(f"\n{said}; nsenter -n -t {far.pid}\n", both.out)
+        (self.tmp / "far").touch()
+        self.assertEqual(far.wait().code, 0)
 
     def test_a_folder_of_another_is_not_used(self):
         self.folder.mkdir(mode=0o700)

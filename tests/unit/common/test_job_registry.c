@@ -9,6 +9,8 @@
 #include "tests/lib/tmpdir.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,6 +159,51 @@ static void the_entry_of_a_process_that_died_is_removed(void **state)
     assert_false(is_there(p, name));
 }
 
+/* Starts a process that enters a job, in a network namespace of its own or not, and stops. Returns
+ * its id, or 0 if it may not make a namespace. */
+static pid_t start_stopped(const struct place *p, bool elsewhere)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        if (elsewhere && unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+            _exit(1);
+        }
+        if (ct_job_registry_add(p->folder, "127.0.0.1:1", "job", "p", NULL) != 0) {
+            _exit(2);
+        }
+        (void)raise(SIGSTOP);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    if (elsewhere && WIFEXITED(status) && WEXITSTATUS(status) == 1) {
+        return 0;
+    }
+    assert_true(WIFSTOPPED(status));
+    return pid;
+}
+
+static void the_state_of_the_process_is_told(void **state)
+{
+    struct place *p = *state;
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        pid_t pid = start_stopped(p, elsewhere != 0);
+        if (pid == 0) {
+            skip();
+        }
+        assert_int_equal(ct_job_registry_add(p->folder, "127.0.0.1:2", "own", "p", NULL), 0);
+        assert_int_equal(ct_job_registry_list(p->folder, p->jobs, NULL), 2);
+        int theirs = p->jobs[0].pid == pid ? 0 : 1;
+        assert_int_equal(p->jobs[theirs].pid, pid);
+        assert_int_equal(p->jobs[theirs].state, 'T');
+        assert_int_equal(p->jobs[theirs].elsewhere, elsewhere);
+        assert_int_equal(p->jobs[1 - theirs].state, 'R');
+        assert_false(p->jobs[1 - theirs].elsewhere);
+        assert_int_equal(kill(pid, SIGKILL), 0);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+    }
+}
+
 /* The id of this process, but the time of an earlier one; and an id of another namespace. */
 static void an_id_that_was_given_again_is_not_the_job(void **state)
 {
@@ -226,6 +273,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_entry_without_a_program_is_read, setup, teardown),
         cmocka_unit_test_setup_teardown(the_entry_of_a_process_that_died_is_removed, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(the_state_of_the_process_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(an_id_that_was_given_again_is_not_the_job, setup, teardown),
         cmocka_unit_test_setup_teardown(strange_entries_are_skipped, setup, teardown),
         cmocka_unit_test_setup_teardown(a_folder_that_others_may_use_is_refused, setup, teardown),

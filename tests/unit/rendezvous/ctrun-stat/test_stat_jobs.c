@@ -14,9 +14,12 @@
 static void jobs_are_listed_with_their_program_and_state(void **state)
 {
     const struct ct_job_entry entries[] = {
-        {1, "127.0.0.1:29500", "fd59d116-4ce2-48b3-ac8b-83cd0021bc70", "train.py --lr 0.1", 59},
-        {222222, "127.0.0.1:31000", "\xe6\xbc\xa2\x1b[2J", "-m pkg.train \x1b[2J", 7199},
-        {3, "[::1]:4", "strange", "sh -c a very long command line that does not fit here", -1},
+        {1, "127.0.0.1:29500", "fd59d116-4ce2-48b3-ac8b-83cd0021bc70", "train.py --lr 0.1", 59, 'R',
+         false},
+        {222222, "127.0.0.1:31000", "\xe6\xbc\xa2\x1b[2J", "-m pkg.train \x1b[2J", 7199, 'S',
+         false},
+        {3, "[::1]:4", "strange", "sh -c a very long command line that does not fit here", -1, 'T',
+         false},
     };
     cJSON *good = cJSON_Parse("{\"job\":{\"state\":\"running\",\"world_size\":8}}");
     cJSON *strange = cJSON_Parse("{\"job\":{\"state\":5}}");
@@ -37,6 +40,53 @@ static void jobs_are_listed_with_their_program_and_state(void **state)
     cJSON_Delete(good);
     cJSON_Delete(strange);
     ct_buf_fini(&out);
+}
+
+static void it_is_said_why_a_job_does_not_answer(void **state)
+{
+    const struct ct_job_entry entries[] = {
+        {4194304, "127.0.0.1:1", "sleeps", "a", 1, 'T', false},
+        {2, "127.0.0.1:1", "there", "b", 1, 'S', true},
+        {3, "127.0.0.1:3", "both", "c", 1, 't', true},
+        {4, "127.0.0.1:4", "speaks", "d", 1, 'T', true},
+    };
+    cJSON *status = cJSON_Parse("{\"job\":{\"state\":\"running\",\"world_size\":8}}");
+    const struct ct_stat_job jobs[] = {
+        {&entries[0], NULL}, {&entries[1], NULL}, {&entries[2], NULL}, {&entries[3], status}};
+    struct ct_buf out = CT_BUF_INIT;
+    (void)state;
+    assert_int_equal(ct_stat_jobs_table(jobs, 4, 80, &out), 0);
+    assert_string_equal(
+        ct_buf_cstr(&out),
+        "ID     STATE     WORKERS AGE     PID ADDRESS     PROGRAM\n"
+        "sleeps stopped         -  1s 4194304 127.0.0.1:1 a\n"
+        "there  elsewhere       -  1s       2 127.0.0.1:1 b\n"
+        "both   elsewhere       -  1s       3 127.0.0.1:3 c\n"
+        "speaks running         8  1s       4 127.0.0.1:4 d\n"
+        "stopped (process 4194304 is in state T); kill -CONT 4194304 lets it go on\n"
+        "not reachable from here (another network namespace); nsenter -n -t 2\n"
+        "not reachable from here (another network namespace); nsenter -n -t 3\n");
+    cJSON_Delete(status);
+    ct_buf_fini(&out);
+}
+
+/* Another job's store may be at the same address here. */
+static void the_loopback_of_another_namespace_is_out_of_reach(void **state)
+{
+    static const struct {
+        const char *address;
+        bool elsewhere, in_reach;
+    } cases[] = {
+        {"127.0.0.1:1", false, true}, {"127.0.0.1:1", true, false}, {"[::1]:1", true, false},
+        {"localhost:1", true, false}, {"10.0.0.1:1", true, true},   {"node7:1", true, true},
+        {"a:b:c:", true, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_job_entry entry = {.elsewhere = cases[i].elsewhere};
+        (void)snprintf(entry.address, sizeof(entry.address), "%s", cases[i].address);
+        assert_int_equal(ct_stat_jobs_in_reach(&entry), cases[i].in_reach);
+    }
 }
 
 /* Gives the first word of the line `index` of the table, whose jobs are 0, 1, ... */
@@ -126,7 +176,7 @@ static void a_job_is_found_by_its_id_or_the_beginning_of_it(void **state)
 
 static int sweep_body(void *data)
 {
-    static const struct ct_job_entry entry = {1, "127.0.0.1:29500", "id", "program", 1};
+    static const struct ct_job_entry entry = {1, "127.0.0.1:29500", "id", "program", 1, 'T', true};
     const struct ct_stat_job job = {&entry, NULL};
     struct ct_buf out = CT_BUF_INIT;
     (void)data;
@@ -141,13 +191,13 @@ static void a_table_without_memory_is_an_error(void **state)
     assert_true(ct_fault_sweep(sweep_body, NULL, 0) >= 1);
 }
 
-static void check_hint(const char *host, const struct ct_job_entry *entries, int count,
-                       const char *text)
+static void check_hint(const char *host, bool refused, const struct ct_job_entry *entries,
+                       int count, const char *text)
 {
     struct ct_endpoint where = {.port = 29500};
     char hint[CT_STAT_HINT_MAX];
     (void)snprintf(where.host, sizeof(where.host), "%s", host);
-    ct_stat_jobs_hint(&where, entries, count, hint);
+    ct_stat_jobs_hint(&where, refused, entries, count, hint);
     if (strstr(hint, text) == NULL) {
         fail_msg("'%s' is not in '%s'", text, hint);
     }
@@ -156,28 +206,47 @@ static void check_hint(const char *host, const struct ct_job_entry *entries, int
 
 static void a_refused_connection_gets_the_advice_that_can_help(void **state)
 {
-    const struct ct_job_entry entries[] = {{1, "10.0.0.3:41611", "j", "", 0},
-                                           {2, "127.0.0.1:1", "k", "", 0}};
-    const struct ct_job_entry same = {3, "10.0.0.1:29500", "j", "", 0};
+    const struct ct_job_entry entries[] = {{1, "10.0.0.3:41611", "j", "", 0, 'S', false},
+                                           {2, "127.0.0.1:1", "k", "", 0, 'S', false}};
+    const struct ct_job_entry same = {3, "10.0.0.1:29500", "j", "", 0, 'S', false};
     (void)state;
-    check_hint("127.0.0.1", NULL, 0, "; ctrun chooses a free port, unless --master-port names one");
-    check_hint("localhost", NULL, CT_EPERM, "unless --master-port");
+    check_hint("127.0.0.1", true, NULL, 0,
+               "; ctrun chooses a free port, unless --master-port names one");
+    check_hint("localhost", true, NULL, CT_EPERM, "unless --master-port");
     /* As after a failover: the first host of the job is asked. */
-    check_hint("10.0.0.1", NULL, 0, "has lost the machine of its store");
-    check_hint("10.0.0.1", entries, 1,
+    check_hint("10.0.0.1", true, NULL, 0, "has lost the machine of its store");
+    check_hint("10.0.0.1", true, entries, 1,
                "; your job on this machine has its store at 10.0.0.3:41611");
-    check_hint("10.0.0.1", entries, 2, "lists your 2 jobs");
-    check_hint("10.0.0.1", &same, 1, "has lost the machine of its store");
+    check_hint("10.0.0.1", true, entries, 2, "lists your 2 jobs");
+    check_hint("10.0.0.1", true, &same, 1, "has lost the machine of its store");
+}
+
+static void a_silent_store_has_its_reason_if_its_process_tells_it(void **state)
+{
+    const struct ct_job_entry entries[] = {{1, "10.0.0.1:29500", "there", "", 0, 'S', true},
+                                           {2, "10.0.0.1:29500", "here", "", 0, 'T', false},
+                                           {3, "10.0.0.2:29500", "well", "", 0, 'S', false}};
+    (void)state;
+    check_hint("10.0.0.1", false, entries, 1, "; not reachable from here (another network namesp");
+    check_hint("10.0.0.1", false, entries, 2, "; stopped (process 2 is in state T)");
+    check_hint("10.0.0.1", true, entries, 2, "; stopped (process 2 is in state T)");
+    char hint[CT_STAT_HINT_MAX];
+    const struct ct_endpoint where = {.host = "10.0.0.2", .port = 29500};
+    ct_stat_jobs_hint(&where, false, entries, 3, hint);
+    assert_string_equal(hint, "");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_listed_with_their_program_and_state),
+        cmocka_unit_test(it_is_said_why_a_job_does_not_answer),
+        cmocka_unit_test(the_loopback_of_another_namespace_is_out_of_reach),
         cmocka_unit_test(an_id_is_cut_with_a_mark_behind_what_tells_it_from_others),
         cmocka_unit_test(a_job_is_found_by_its_id_or_the_beginning_of_it),
         cmocka_unit_test(a_table_without_memory_is_an_error),
         cmocka_unit_test(a_refused_connection_gets_the_advice_that_can_help),
+        cmocka_unit_test(a_silent_store_has_its_reason_if_its_process_tells_it),
     };
     return cmocka_run_group_tests_name("stat_jobs", tests, NULL, NULL);
 }

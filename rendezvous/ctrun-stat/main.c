@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ctrun-stat: asks a store for its status and shows it. Exit codes: 0 healthy, 1 degraded,
- * 2 unreachable, 3 usage.
+ * 2 unreachable, 3 usage, or one of several jobs must be named.
  */
 #include "common/file.h"
 #include "rendezvous/ctrun-stat/stat_ask.h"
@@ -122,20 +122,39 @@ static int watch(const struct ct_stat_options *options)
 
 /* ---- which store ---------------------------------------------------------------------------- */
 
-static int list(const struct ct_stat_options *options, const struct ct_stat_here *here)
+/* The columns of a table that goes there. */
+static size_t columns_of(int fd)
 {
     struct winsize size;
+    bool known = isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0;
+    return known && size.ws_col > CT_STAT_COLUMNS ? size.ws_col : CT_STAT_COLUMNS;
+}
+
+static int list(const struct ct_stat_options *options, const struct ct_stat_here *here)
+{
     struct ct_buf text = CT_BUF_INIT;
     struct ct_stat_here_sum sum = {.any = false};
-    size_t columns = CT_STAT_COLUMNS;
-    if (isatty(STDOUT_FILENO) == 1 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
-        size.ws_col > columns) {
-        columns = size.ws_col;
-    }
-    bool good = ct_stat_here_list(here, options->timeout_s, columns, &text, &sum) == 0 &&
-                ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) == 0;
+    bool good =
+        ct_stat_here_list(here, options->timeout_s, columns_of(STDOUT_FILENO), &text, &sum) == 0 &&
+        ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) == 0;
     ct_buf_fini(&text);
     return !good || !sum.any ? EXIT_UNREACHABLE : sum.healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
+}
+
+/* Says which jobs there are, since one of them must be named. */
+static int refuse_several(const struct ct_stat_here *here)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    ct_buf_addf(
+        &text,
+        "ctrun-stat: %d jobs run here: add the id of one of them, or as much of its beginning "
+        "as no other has\n",
+        here->count);
+    if (ct_stat_jobs_names(here->entries, here->count, columns_of(STDERR_FILENO), &text) == 0) {
+        (void)!ct_fd_write_all(STDERR_FILENO, ct_buf_bytes(&text), text.len);
+    }
+    ct_buf_fini(&text);
+    return EXIT_USAGE;
 }
 
 static int refuse(const char *why)
@@ -156,11 +175,7 @@ static int choose(struct ct_stat_options *options)
     case CT_STAT_CHOICE_LIST:
         return list(options, &here);
     case CT_STAT_CHOICE_ONE_OF:
-        (void)fprintf(stderr,
-                      "ctrun-stat: %d jobs run here: name the id of one of them, as listed by "
-                      "ctrun-stat alone\n",
-                      here.count);
-        return EXIT_USAGE;
+        return refuse_several(&here);
     case CT_STAT_CHOICE_WRONG:
         return refuse(err.text);
     case CT_STAT_CHOICE_UNREACHABLE:

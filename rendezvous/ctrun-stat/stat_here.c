@@ -140,6 +140,13 @@ void ct_stat_here_hint(struct ct_stat_here *here, const char *runtime_dir,
     if (refused || failure->code == CT_ETIMEDOUT) {
         (void)!ct_stat_here_read(here, runtime_dir, NULL); /* or without a hint */
         ct_stat_jobs_hint(&options->where, refused, here->entries, here->count, out);
+        if (refused && word != NULL && word[strspn(word, "0123456789")] == '\0') {
+            char more[CT_STAT_HINT_MAX];
+            (void)snprintf(more, sizeof(more), "%s", out);
+            (void)snprintf(out, CT_STAT_HINT_MAX,
+                           "; no job of yours here has the process id %.10s%.*s", word,
+                           CT_STAT_HINT_MAX - 64, more);
+        }
     } else if (failure->code == CT_ENOENT && word != NULL && strpbrk(word, ":/") == NULL) {
         (void)snprintf(out, CT_STAT_HINT_MAX, "; no job of yours here has an id that begins so");
     }

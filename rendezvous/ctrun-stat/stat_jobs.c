@@ -9,12 +9,14 @@
  */
 #include "rendezvous/ctrun-stat/stat_jobs.h"
 
+#include "common/num.h"
 #include "common/text.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -127,12 +129,16 @@ static void make_row(const struct ct_stat_job *stat_job, size_t id, struct row *
     set_cell(out, COLUMN_ADDRESS, entry->address, CELL_MAX);
 }
 
+/* A column without width is left out. */
 static void put_row(const struct row *row, const size_t widths[COLUMNS], const char *program,
                     size_t columns, struct ct_buf *out)
 {
     struct ct_buf line = CT_BUF_INIT;
     char shown[4 * CT_STAT_JOBS_COLUMNS_MAX];
     for (int i = 0; i < COLUMNS; i++) {
+        if (widths[i] == 0) {
+            continue;
+        }
         int pad = (int)(widths[i] - row->taken[i]);
         ct_buf_addf(&line, "%*s%s%*s ", is_number(i) ? pad : 0, "", row->cells[i],
                     is_number(i) ? 0 : pad, "");
@@ -148,8 +154,9 @@ static void put_row(const struct row *row, const size_t widths[COLUMNS], const c
     ct_buf_fini(&line);
 }
 
-int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, size_t columns,
-                       struct ct_buf *out)
+/* `asked` = the stores were, so there is a state. */
+static void put_table(const struct ct_stat_job *jobs, int count, bool asked, size_t columns,
+                      struct ct_buf *out)
 {
     static const struct row heading = {
         {"ID", "STATE", "WORKERS", "AGE", "PID", "ADDRESS"},
@@ -164,12 +171,21 @@ int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, size_t columns
             widths[k] = row.taken[k] > widths[k] ? row.taken[k] : widths[k];
         }
     }
+    if (!asked) {
+        widths[COLUMN_STATE] = widths[COLUMN_WORKERS] = 0;
+    }
     columns = columns < CT_STAT_JOBS_COLUMNS_MAX ? columns : CT_STAT_JOBS_COLUMNS_MAX;
     put_row(&heading, widths, "PROGRAM", columns, out);
     for (int i = 0; i < count; i++) {
         make_row(&jobs[i], id, &row);
         put_row(&row, widths, jobs[i].entry->program, columns, out);
     }
+}
+
+int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, size_t columns,
+                       struct ct_buf *out)
+{
+    put_table(jobs, count, true, columns, out);
     for (int i = 0; i < count; i++) {
         char why[CT_STAT_HINT_MAX] = "";
         if (jobs[i].status == NULL) {
@@ -177,6 +193,17 @@ int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, size_t columns
         }
         ct_buf_addf(out, "%s%s", why, why[0] != '\0' ? "\n" : "");
     }
+    return ct_buf_status(out);
+}
+
+int ct_stat_jobs_names(const struct ct_job_entry *entries, int count, size_t columns,
+                       struct ct_buf *out)
+{
+    struct ct_stat_job jobs[CT_JOBS_MAX] = {{NULL, NULL}};
+    for (int i = 0; i < count && i < CT_JOBS_MAX; i++) {
+        jobs[i].entry = &entries[i];
+    }
+    put_table(jobs, count < CT_JOBS_MAX ? count : CT_JOBS_MAX, false, columns, out);
     return ct_buf_status(out);
 }
 
@@ -196,6 +223,24 @@ static int count_ids(const char *text, bool begins, const struct ct_job_entry *e
         }
     }
     return found;
+}
+
+/* Returns the index of the entry with this process id; CT_ENOENT if there is none, or if the number
+ * is the port of a store. */
+static int find_pid(const char *number, const struct ct_job_entry *entries, int count)
+{
+    int pid, index = CT_ENOENT;
+    if (ct_parse_int(number, 1, INT_MAX, &pid) != 0) {
+        return CT_ENOENT;
+    }
+    for (int i = 0; i < count; i++) {
+        const char *port = strrchr(entries[i].address, ':');
+        if (port != NULL && strcmp(port + 1, number) == 0) {
+            return CT_ENOENT;
+        }
+        index = entries[i].pid == pid ? i : index;
+    }
+    return index;
 }
 
 int ct_stat_jobs_find(const char *word, const struct ct_job_entry *entries, int count,
@@ -222,9 +267,12 @@ int ct_stat_jobs_find(const char *word, const struct ct_job_entry *entries, int 
         len -= strlen(mark);
         text[len] = '\0';
     }
-    /* A number is a port, and nobody calls a job node7:29500. */
-    bool other = text[strspn(text, "0123456789")] == '\0' || strpbrk(text, ":/") != NULL;
-    if (len == 0 || (other && !marked)) {
+    bool number = text[strspn(text, "0123456789")] == '\0';
+    if (number && len > 0 && !marked) {
+        return find_pid(text, entries, count);
+    }
+    /* Nobody calls a job node7:29500. */
+    if (len == 0 || (strpbrk(text, ":/") != NULL && !marked)) {
         return CT_ENOENT;
     }
     found = count_ids(text, true, entries, count, &index);

@@ -28,9 +28,15 @@ struct ct_stat_job {
 CT_MUST_CHECK int ct_stat_jobs_table(const struct ct_stat_job *jobs, int count, size_t columns,
                                      struct ct_buf *out);
 
+/* The same table without what only the store knows, so that one of the jobs can be chosen. At most
+ * CT_JOBS_MAX. CT_ENOMEM. */
+CT_MUST_CHECK int ct_stat_jobs_names(const struct ct_job_entry *entries, int count, size_t columns,
+                                     struct ct_buf *out);
+
 /* Returns the index of the entry whose id is `word`, else of the only one whose id begins with it.
- * The "..." of an id that was cut may follow. A number, a text with a colon or a slash, which is an
- * address, must be the whole id. CT_ENOENT: there is none. CT_EINVAL: it may be any of several. */
+ * The "..." of an id that was cut may follow. A text with a colon or a slash, which is an address,
+ * must be the whole id. A number must be the whole id or the process id, and is neither if it is
+ * the port of an entry. CT_ENOENT: there is none. CT_EINVAL: it may be any of several. */
 CT_MUST_CHECK int ct_stat_jobs_find(const char *word, const struct ct_job_entry *entries, int count,
                                     struct ct_err *err);
 

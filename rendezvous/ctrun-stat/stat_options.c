@@ -18,10 +18,12 @@
 
 const char ct_stat_help[] =
     "usage: ctrun-stat [--json | --health | --stacks] [--watch] [--timeout SECONDS]\n"
-    "                  [HOST[:PORT] | PORT | http://HOST:PORT/ | ID]\n"
+    "                  [HOST[:PORT] | PORT | http://HOST:PORT/ | ID | PID]\n"
     "\n"
     "Shows the status of a job and its store. The address of a live page will do, and so\n"
-    "will the id of one of this user's jobs on this machine, or the beginning of the id.\n"
+    "will the id of one of this user's jobs on this machine, the beginning of the id, or\n"
+    "the process id of its ctrun.\n"
+    "\n"
     "Without any it asks the store at MASTER_ADDR and MASTER_PORT. If these are not set,\n"
     "it looks for this user's jobs on this machine: it asks the store of the only one, or\n"
     "prints a list of several, with their ids and programs. If there is none, it asks\n"
@@ -37,7 +39,8 @@ const char ct_stat_help[] =
     "  -V, --version      print the version and exit\n"
     "  -h, --help         print this and exit\n"
     "\n"
-    "Exits with 0 if healthy, 1 if degraded, 2 if nobody answers, 3 after a wrong option.\n";
+    "Exits with 0 if healthy, 1 if degraded, 2 if nobody answers, 3 after a wrong option,\n"
+    "or if --json, --health, --stacks or --watch must know which of several jobs is meant.\n";
 
 static bool is_set(const char *variable)
 {
@@ -78,9 +81,13 @@ int ct_stat_options_where(const char *argument, const char *master_addr, const c
         return bad;
     }
     if (text != NULL && text[0] != '\0' && text[strspn(text, "0123456789")] == '\0') {
-        /* A number alone is a port, because no host has a number for its name. */
+        /* A number alone is a port, because no host has a number for its name, and the process ids
+         * of jobs were looked for before. */
         if (ct_parse_int(text, 1, UINT16_MAX, &own_port) != 0) {
-            return ct_err_set(err, CT_EINVAL, "port '%s' is not a number from 1 to 65535", text);
+            return ct_err_set(err, CT_EINVAL,
+                              "'%s' is neither the process id of a job of yours here nor a port, "
+                              "which is a number from 1 to 65535",
+                              text);
         }
         text = NULL;
     }

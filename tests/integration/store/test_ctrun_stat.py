@@ -235,10 +235,13 @@ class Machine(Ctstat):
         for job, name, at in ((first, "first", port), (second, "second", other)):
             row = rf"(?m)^{name} +running +1 +\d+s +{job.pid} 127.0.0.1:{at} +sh -c .*\.\.\.$"
             self.assertRegex(both.out, row)
-        which = self.ctrun_stat("--json", env=self.env)
-        self.assertEqual(which.code, 3, which)
-        self.assertIn("2 jobs run here", which.err)
-        for word, at in (("first", port), ("sec", other), ("sec...", other)):
+        for option in ("--json", "--health", "--stacks", "--watch"):
+            which = self.ctrun_stat(option, env=self.env)
+            self.assertEqual((which.code, which.out), (3, ""), which)
+            self.assertIn("2 jobs run here: add the id of one of them, or as much of its beginning", which.err)
+            for job, name, at in ((first, "first", port), (second, "second", other)):
+                self.assertRegex(which.err, rf"(?m)^{name} +\d+s +{job.pid} 127.0.0.1:{at} +sh -c ")
+        for word, at in (("first", port), ("sec", other), ("sec...", other), (first.pid, port), (other, other)):
             self.assertIn(f"127.0.0.1:{at}: healthy", self.ctrun_stat(word, env=self.env).out)
 
         first.kill()  # it cannot remove its entry
@@ -258,6 +261,11 @@ class Machine(Ctstat):
         self.assertEqual(several.code, 3, several)
         self.assertIn("the ids of 2 jobs here begin with 'pre'", several.err)
         self.assert_one_line(several.err)
+        for pid, code in ((os.getpid() + (1 << 22), 3), (1, 2)):
+            strange = self.ctrun_stat(pid, env=self.env)
+            self.assertEqual(strange.code, code, strange)
+            self.assert_one_line(strange.err)
+            self.assertIn("the process id", strange.err)
         # ".invalid" has no address anywhere.
         none = self.ctrun_stat("no-job.invalid", env=self.env)
         self.assertEqual(none.code, 2, none)

@@ -110,8 +110,8 @@ static void test_a_wrong_command_line_is_refused_with_its_reason(void **state)
         {{"--timeout", "0"}, NULL, NULL, "--timeout '0'"},
         {{"--timeout", "3601"}, NULL, NULL, "--timeout '3601'"},
         {{"h:0x1"}, NULL, NULL, "h:0x1"},
-        {{"99999"}, NULL, NULL, "port '99999'"}, /* not the host 0.1.134.159 */
-        {{"0"}, NULL, NULL, "port '0'"},
+        {{"99999"}, NULL, NULL, "'99999' is neither the process id"}, /* not the host 0.1.134.159 */
+        {{"0"}, NULL, NULL, "'0' is neither"},
         {{""}, NULL, NULL, ""},
         {{"https://node7:4001/#key=x"}, NULL, NULL, "no HTTPS: write http://node7:4001/#key=x"},
         {{"http://"}, NULL, NULL, "has no host"},

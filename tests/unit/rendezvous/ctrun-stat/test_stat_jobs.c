@@ -70,6 +70,21 @@ static void it_is_said_why_a_job_does_not_answer(void **state)
     ct_buf_fini(&out);
 }
 
+static void jobs_to_choose_from_have_no_state(void **state)
+{
+    const struct ct_job_entry entries[] = {
+        {1, "127.0.0.1:29500", "night", "train.py --lr 0.1", 59, 'T', false},
+        {22, "127.0.0.1:1", "day", "train.py", 7199, 'S', true},
+    };
+    struct ct_buf out = CT_BUF_INIT;
+    (void)state;
+    assert_int_equal(ct_stat_jobs_names(entries, 2, 80, &out), 0);
+    assert_string_equal(ct_buf_cstr(&out), "ID     AGE PID ADDRESS         PROGRAM\n"
+                                           "night  59s   1 127.0.0.1:29500 train.py --lr 0.1\n"
+                                           "day   119m  22 127.0.0.1:1     train.py\n");
+    ct_buf_fini(&out);
+}
+
 /* Another job's store may be at the same address here. */
 static void the_loopback_of_another_namespace_is_out_of_reach(void **state)
 {
@@ -135,9 +150,16 @@ static void an_id_is_cut_with_a_mark_behind_what_tells_it_from_others(void **sta
 static void a_job_is_found_by_its_id_or_the_beginning_of_it(void **state)
 {
     static const struct ct_job_entry entries[] = {
-        {.name = "fd59d116-4ce2"}, {.name = "fd77"},   {.name = "run"},
-        {.name = "run-2"},         {.name = "twice"},  {.name = "twice"},
-        {.name = "100"},           {.name = "my?job"}, {.name = "lr:0.1"},
+        {.name = "fd59d116-4ce2"},
+        {.name = "fd77"},
+        {.name = "run"},
+        {.name = "run-2"},
+        {.name = "twice"},
+        {.name = "twice"},
+        {.name = "100", .pid = 29500},
+        {.name = "my?job", .pid = 4194304, .address = "[::1]:31000"},
+        {.name = "lr:0.1", .pid = 100, .address = "10.0.0.1:29500"},
+        {.name = "old", .pid = 31000},
     };
     static const struct {
         const char *word;
@@ -156,6 +178,11 @@ static void a_job_is_found_by_its_id_or_the_beginning_of_it(void **state)
         {"10...", 6, ""},
         {"my\njob", 7, ""},
         {"lr:0.1", 8, ""},
+        {"4194304", 7, ""},       /* a process id */
+        {"29500", CT_ENOENT, ""}, /* it is the port of a job, too */
+        {"31000", CT_ENOENT, ""},
+        {"4194305", CT_ENOENT, ""},
+        {"99999999999999999999", CT_ENOENT, ""},
         {"lr:", CT_ENOENT, ""}, /* an address */
         {"node7", CT_ENOENT, ""},
         {"fd59d116-4ce2-48b3", CT_ENOENT, ""},
@@ -241,6 +268,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_listed_with_their_program_and_state),
         cmocka_unit_test(it_is_said_why_a_job_does_not_answer),
+        cmocka_unit_test(jobs_to_choose_from_have_no_state),
         cmocka_unit_test(the_loopback_of_another_namespace_is_out_of_reach),
         cmocka_unit_test(an_id_is_cut_with_a_mark_behind_what_tells_it_from_others),
         cmocka_unit_test(a_job_is_found_by_its_id_or_the_beginning_of_it),

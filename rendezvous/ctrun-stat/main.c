@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
@@ -125,9 +124,8 @@ static int watch(const struct ct_stat_options *options)
 /* The columns of a table that goes there. */
 static size_t columns_of(int fd)
 {
-    struct winsize size;
-    bool known = isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0;
-    return known && size.ws_col > CT_STAT_COLUMNS ? size.ws_col : CT_STAT_COLUMNS;
+    size_t columns = ct_stat_print_columns(fd, CT_STAT_COLUMNS);
+    return columns > CT_STAT_COLUMNS ? columns : CT_STAT_COLUMNS;
 }
 
 static int list(const struct ct_stat_options *options, const struct ct_stat_here *here)

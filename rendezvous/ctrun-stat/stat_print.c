@@ -12,9 +12,18 @@
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/wire/json.h"
 
+#include <stdint.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
+
+size_t ct_stat_print_columns(int fd, size_t otherwise)
+{
+    struct winsize size;
+    bool known = isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+    return known ? size.ws_col : otherwise;
+}
 
 static int write_out(int rc, struct ct_buf *text, struct ct_err *err)
 {
@@ -53,7 +62,7 @@ int ct_stat_print(const struct ct_stat_options *options, const char *where, cons
     } else if (options->action == CT_STAT_JSON) {
         rc = ct_json_print(status, &text);
     } else if (options->action == CT_STAT_HEALTH) {
-        rc = ct_stat_health(status, &text);
+        rc = ct_stat_health(status, ct_stat_print_columns(STDOUT_FILENO, SIZE_MAX), &text);
     } else {
         rc = ct_stat_table(status, where, &text);
         ct_buf_addf(&text, "%s", options->watch ? "\n" : "");

@@ -8,7 +8,12 @@
 #include "common/err.h"
 #include "rendezvous/ctrun-stat/stat_options.h"
 
+#include <stddef.h>
+
 struct cJSON;
+
+/* The columns of the terminal that the descriptor is, or `otherwise`. */
+size_t ct_stat_print_columns(int fd, size_t otherwise);
 
 /* `where` is the address of the store. CT_EIO (nothing can be written), CT_ENOMEM, or what asking
  * for stacks returned. */

@@ -5,6 +5,7 @@
  */
 #include "rendezvous/ctrun-stat/stat_table.h"
 
+#include "common/alloc.h"
 #include "common/text.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
@@ -15,6 +16,9 @@
 
 /* Bytes of a line before it is cut to the width. */
 #define LINE_MAX_BYTES 1024
+
+/* Of the line of --health this much is shown at least. */
+#define HEALTH_MIN 20
 
 /* Collects lines. `rc` is the first failure. */
 struct text {
@@ -397,20 +401,28 @@ int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *
     return text.rc;
 }
 
-int ct_stat_health(const struct cJSON *status, struct ct_buf *out)
+int ct_stat_health(const struct cJSON *status, size_t columns, struct ct_buf *out)
 {
-    struct text text = {out, 0};
     const cJSON *problems = cJSON_GetObjectItemCaseSensitive(status, "problems");
     const cJSON *first = cJSON_GetArrayItem(problems, 0);
     int more = cJSON_GetArraySize(problems) - 1;
     const char *health = ct_json_text(status, "health", "?");
-    char problem[LINE_MAX_BYTES];
-    if (!cJSON_IsString(first)) {
-        put(&text, "%s", health);
-    } else if (more > 0) {
-        put(&text, "%s: %s (and %d more)", health, cut(first->valuestring, 55, problem), more);
-    } else {
-        put(&text, "%s: %s", health, first->valuestring);
+    char tail[VALUE_MAX] = "";
+    if (more > 0) {
+        (void)snprintf(tail, sizeof(tail), " (and %d more)", more);
     }
-    return text.rc;
+    /* Every character has a byte at least, and '?' takes the place of a byte. */
+    const char *why = cJSON_IsString(first) ? first->valuestring : "";
+    size_t size = strlen(health) + strlen(": ") + strlen(why) + sizeof(tail) + 1;
+    size_t room = columns > strlen(tail) + HEALTH_MIN ? columns - strlen(tail) : HEALTH_MIN;
+    char *whole = ct_malloc(size), *line = ct_malloc(size);
+    int rc = CT_ENOMEM;
+    if (whole != NULL && line != NULL) {
+        (void)snprintf(whole, size, "%s%s%s", health, why[0] != '\0' ? ": " : "", why);
+        (void)ct_text_cut(whole, room, line, size);
+        rc = ct_buf_printf(out, "%s%s\n", line, tail);
+    }
+    ct_free(whole);
+    ct_free(line);
+    return rc;
 }

@@ -9,6 +9,7 @@
 #include "common/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 struct cJSON;
 
@@ -31,7 +32,8 @@ const char *ct_stat_worker_state(const struct cJSON *job, const struct cJSON *wo
 /* Appends a table; `where` is the address of the store. CT_ENOMEM. */
 CT_MUST_CHECK int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *out);
 
-/* Appends one line: "healthy", or "degraded: " and why. CT_ENOMEM. */
-CT_MUST_CHECK int ct_stat_health(const struct cJSON *status, struct ct_buf *out);
+/* Appends one line: "healthy", or "degraded: " and why, cut to the columns of a terminal; SIZE_MAX
+ * = it is not cut. CT_ENOMEM. */
+CT_MUST_CHECK int ct_stat_health(const struct cJSON *status, size_t columns, struct ct_buf *out);
 
 #endif

@@ -292,7 +292,7 @@ static void test_the_table_shows_problems_job_store_and_workers(void **state)
     assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
     assert_string_equal(ct_buf_cstr(&out), want);
     ct_buf_reset(&out);
-    assert_int_equal(ct_stat_health(json, &out), 0);
+    assert_int_equal(ct_stat_health(json, 80, &out), 0);
     assert_string_equal(ct_buf_cstr(&out), "degraded: a (and 1 more)\n");
     ct_buf_fini(&out);
     cJSON_Delete(json);
@@ -356,6 +356,41 @@ static void test_the_store_of_another_job_is_known_from_one_that_lives_on(void *
     }
 }
 
+static void assert_health(const char *text, size_t columns, const char *want)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    cJSON *json = document(text);
+    assert_int_equal(ct_stat_health(json, columns, &out), 0);
+    assert_string_equal(ct_buf_cstr(&out), want);
+    ct_buf_fini(&out);
+    cJSON_Delete(json);
+}
+
+#define X10 "xxxxxxxxxx"
+
+static void test_health_is_cut_to_a_terminal_only(void **state)
+{
+    static const char one[] =
+        "{\"health\":\"degraded\",\"problems\":[\"" X10 X10 X10 X10 X10 X10 X10 "\"]}";
+    static const char two[] =
+        "{\"health\":\"degraded\",\"problems\":[\"" X10 X10 X10 X10 X10 X10 X10 "\",\"b\"]}";
+    (void)state;
+    assert_health(one, SIZE_MAX, "degraded: " X10 X10 X10 X10 X10 X10 X10 "\n");
+    assert_health(two, SIZE_MAX, "degraded: " X10 X10 X10 X10 X10 X10 X10 " (and 1 more)\n");
+    assert_health(one, 80, "degraded: " X10 X10 X10 X10 X10 X10 X10 "\n");
+    assert_health(two, 80, "degraded: " X10 X10 X10 X10 X10 "xxxx... (and 1 more)\n");
+    assert_health(one, 33, "degraded: " X10 X10 "...\n");
+    assert_health(two, 1, "degraded: xxxxxxx... (and 1 more)\n");
+}
+
+static int health_body(void *data)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    int rc = ct_stat_health(data, SIZE_MAX, &out);
+    ct_buf_fini(&out);
+    return rc;
+}
+
 /* Nothing that a document holds makes a line too long or reaches the terminal. */
 static void test_a_hostile_document_is_cut_and_made_harmless(void **state)
 {
@@ -374,7 +409,7 @@ static void test_a_hostile_document_is_cut_and_made_harmless(void **state)
         cJSON *json = document(texts[i]);
         struct ct_buf out = CT_BUF_INIT;
         assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
-        assert_int_equal(ct_stat_health(json, &out), 0);
+        assert_int_equal(ct_stat_health(json, 80, &out), 0);
         const char *line = ct_buf_cstr(&out);
         assert_null(strchr(line, '\x1b'));
         while (*line != '\0') {
@@ -418,6 +453,7 @@ static void test_each_failed_allocation_is_told(void **state)
     (void)state;
     cJSON *json = document(whole);
     assert_true(ct_fault_sweep(sweep_body, json, 0) >= 1);
+    assert_true(ct_fault_sweep(health_body, json, 0) >= 1);
     cJSON_Delete(json);
 }
 
@@ -433,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_the_table_shows_problems_job_store_and_workers),
         cmocka_unit_test(test_a_document_that_is_no_status_is_refused),
         cmocka_unit_test(test_a_hostile_document_is_cut_and_made_harmless),
+        cmocka_unit_test(test_health_is_cut_to_a_terminal_only),
         cmocka_unit_test(test_a_long_name_is_cut_between_two_characters),
         cmocka_unit_test(test_each_failed_allocation_is_told),
         cmocka_unit_test(test_each_of_several_jobs_has_its_nodes),

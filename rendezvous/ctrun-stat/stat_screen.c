@@ -319,14 +319,18 @@ static void put_job(struct screen *screen, const cJSON *job)
 {
     double world_size = ct_json_number(job, "world_size", 0);
     double max_restarts = ct_json_number(job, "max_restarts", 0);
-    char restarts[2 * VALUE_MAX] = "", id[ID_MAX];
+    double hang_s = ct_stat_hang_s(job);
+    char restarts[2 * VALUE_MAX] = "", hang[2 * VALUE_MAX] = "", time[VALUE_MAX], id[ID_MAX];
+    if (hang_s >= 0) {
+        (void)snprintf(hang, sizeof(hang), ", hangs for %s", duration(hang_s, time));
+    }
     if (max_restarts > 0) {
         (void)snprintf(restarts, sizeof(restarts), ", restarts %.0f of %.0f",
                        ct_json_number(job, "restarts", 0), max_restarts);
     }
-    put(screen, "job %s: %.8s, %.0f worker%s, generation %.0f%s", run_id(job, id),
+    put(screen, "job %s: %.8s, %.0f worker%s, generation %.0f%s%s", run_id(job, id),
         ct_json_text(job, "state", "?"), world_size, plural(world_size),
-        ct_json_number(job, "generation", 0), restarts);
+        ct_json_number(job, "generation", 0), hang, restarts);
 }
 
 static void put_failure(struct screen *screen, const cJSON *item)

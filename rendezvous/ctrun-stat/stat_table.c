@@ -100,6 +100,18 @@ static double total(const cJSON *numbers)
     return sum;
 }
 
+double ct_stat_hang_s(const struct cJSON *job)
+{
+    double longest = -1;
+    const cJSON *hang;
+    cJSON_ArrayForEach(hang, cJSON_GetObjectItemCaseSensitive(job, "hangs"))
+    {
+        double seconds = ct_json_number(hang, "for_s", -1);
+        longest = seconds > longest ? seconds : longest;
+    }
+    return longest;
+}
+
 /* ---- parts ---------------------------------------------------------------------------------- */
 
 static void put_store(struct text *text, const cJSON *status)
@@ -119,7 +131,9 @@ static void put_job(struct text *text, const cJSON *job)
     const char *state = ct_json_text(job, "state", "?");
     double world_size = ct_json_number(job, "world_size", 0);
     double max_restarts = ct_json_number(job, "max_restarts", 0);
+    double hang_s = ct_stat_hang_s(job);
     char how[CT_STAT_COLUMNS], restarts[CT_STAT_COLUMNS] = "", id[LINE_MAX_BYTES];
+    char hang[CT_STAT_COLUMNS] = "", time[VALUE_MAX];
     if (strcmp(state, "waiting") == 0) {
         (void)snprintf(how, sizeof(how), "%.0f of %.0f nodes are there",
                        (double)cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(job, "nodes")),
@@ -128,15 +142,19 @@ static void put_job(struct text *text, const cJSON *job)
         (void)snprintf(how, sizeof(how), "%.0f worker%s, generation %.0f", world_size,
                        plural(world_size), ct_json_number(job, "generation", 0));
     }
+    if (hang_s >= 0) {
+        (void)snprintf(hang, sizeof(hang), ", hangs for %s", uptime(hang_s, time));
+    }
     if (max_restarts > 0) {
         (void)snprintf(restarts, sizeof(restarts), ", restarts %.0f of %.0f",
                        ct_json_number(job, "restarts", 0), max_restarts);
     }
     /* If the line is too long, the run id is cut (a UUID has 36 characters) and not the numbers. */
-    int left = CT_STAT_COLUMNS - (int)(strlen("job : , ") + 8 + strlen(how) + strlen(restarts));
+    int left = CT_STAT_COLUMNS -
+               (int)(strlen("job : , ") + 8 + strlen(how) + strlen(hang) + strlen(restarts));
     left = left > 36 ? 36 : left < 8 ? 8 : left;
-    put(text, "job %s: %.8s, %s%s", cut(ct_json_text(job, "run_id", "?"), left, id), state, how,
-        restarts);
+    put(text, "job %s: %.8s, %s%s%s", cut(ct_json_text(job, "run_id", "?"), left, id), state, how,
+        hang, restarts);
 }
 
 /* Is this the state of the spares of any node? */
@@ -407,9 +425,20 @@ int ct_stat_health(const struct cJSON *status, size_t columns, struct ct_buf *ou
     const cJSON *first = cJSON_GetArrayItem(problems, 0);
     int more = cJSON_GetArraySize(problems) - 1;
     const char *health = ct_json_text(status, "health", "?");
-    char tail[VALUE_MAX] = "";
+    char hang[2 * VALUE_MAX] = "", count[VALUE_MAX] = "", tail[4 * VALUE_MAX] = "", time[VALUE_MAX];
+    double hang_s = -1;
+    for (const cJSON *job = NULL; (job = ct_status_next_job(status, job)) != NULL;) {
+        double seconds = ct_stat_hang_s(job);
+        hang_s = seconds > hang_s ? seconds : hang_s;
+    }
+    if (hang_s >= 0) {
+        (void)snprintf(hang, sizeof(hang), "hangs for %s", uptime(hang_s, time));
+    }
     if (more > 0) {
-        (void)snprintf(tail, sizeof(tail), " (and %d more)", more);
+        (void)snprintf(count, sizeof(count), "and %d more%s", more, hang_s >= 0 ? ", " : "");
+    }
+    if (more > 0 || hang_s >= 0) {
+        (void)snprintf(tail, sizeof(tail), " (%s%s)", count, hang);
     }
     /* Every character has a byte at least, and '?' takes the place of a byte. */
     const char *why = cJSON_IsString(first) ? first->valuestring : "";

@@ -29,6 +29,9 @@ bool ct_stat_has_job(const struct cJSON *status, const char *run_id);
 /* The state of a worker in a word: "hangs", or as the status says. Borrowed from it. */
 const char *ct_stat_worker_state(const struct cJSON *job, const struct cJSON *worker);
 
+/* For how long the job has hung, in seconds; -1 = it does not hang, or that is not told. */
+double ct_stat_hang_s(const struct cJSON *job);
+
 /* Appends a table; `where` is the address of the store. CT_ENOMEM. */
 CT_MUST_CHECK int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *out);
 

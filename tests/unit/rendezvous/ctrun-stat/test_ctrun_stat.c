@@ -383,6 +383,19 @@ static void test_health_is_cut_to_a_terminal_only(void **state)
     assert_health(two, 1, "degraded: xxxxxxx... (and 1 more)\n");
 }
 
+#define HANGS "\"jobs\":[{\"hangs\":[{\"rank\":1},{\"for_s\":3.4}]},{\"hangs\":[{\"for_s\":40}]}]"
+
+static void test_health_says_how_long_a_job_has_hung(void **state)
+{
+    (void)state;
+    assert_health("{\"health\":\"degraded\",\"problems\":[\"rank 1 hangs\"]," HANGS "}", SIZE_MAX,
+                  "degraded: rank 1 hangs (hangs for 40 s)\n");
+    assert_health("{\"health\":\"degraded\",\"problems\":[\"a\",\"b\"]," HANGS "}", SIZE_MAX,
+                  "degraded: a (and 1 more, hangs for 40 s)\n");
+    assert_health("{\"health\":\"degraded\",\"problems\":[\"a\"],\"job\":{\"hangs\":[{}]}}",
+                  SIZE_MAX, "degraded: a\n");
+}
+
 static int health_body(void *data)
 {
     struct ct_buf out = CT_BUF_INIT;
@@ -470,6 +483,7 @@ int main(void)
         cmocka_unit_test(test_a_document_that_is_no_status_is_refused),
         cmocka_unit_test(test_a_hostile_document_is_cut_and_made_harmless),
         cmocka_unit_test(test_health_is_cut_to_a_terminal_only),
+        cmocka_unit_test(test_health_says_how_long_a_job_has_hung),
         cmocka_unit_test(test_a_long_name_is_cut_between_two_characters),
         cmocka_unit_test(test_each_failed_allocation_is_told),
         cmocka_unit_test(test_each_of_several_jobs_has_its_nodes),

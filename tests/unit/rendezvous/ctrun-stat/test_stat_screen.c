@@ -102,7 +102,8 @@ static void who_hangs_comes_next(void **state)
     struct ct_stat_view view = {.rows = 24, .columns = 100};
     struct ct_buf out = CT_BUF_INIT;
     cJSON *status = job_of(8);
-    cJSON *hangs = cJSON_Parse("[7,{\"rank\":-1},{\"rank\":6,\"why\":\"it is stopped\"}]");
+    cJSON *hangs = cJSON_Parse("[7,{\"rank\":-1,\"for_s\":7},"
+                               "{\"rank\":6,\"for_s\":40.2,\"why\":\"it is stopped\"}]");
     cJSON_AddItemToObject(cJSON_GetObjectItemCaseSensitive(status, "job"), "hangs", hangs);
     (void)state;
     const char *table = strstr(screen(status, &view, &out), "\n5 ");
@@ -110,10 +111,12 @@ static void who_hangs_comes_next(void **state)
     assert_non_null(strstr(table, "\n6                    1 hangs      compute "));
     assert_non_null(strstr(table, "\n0-4,7                6 running    compute "));
     assert_true(strstr(table, "\n6 ") < strstr(table, "\n0-4"));
+    assert_non_null(strstr(ct_buf_cstr(&out), "generation 1, hangs for 40 s, restarts 1 of 3\n"));
     ct_buf_reset(&out);
     assert_int_equal(ct_stat_table(status, "h:1", &out), 0);
     assert_non_null(
         strstr(ct_buf_cstr(&out), "\n    6     0       0 hangs        -        0 gpu-0"));
+    assert_non_null(strstr(ct_buf_cstr(&out), "generation 1, hangs for 40 s, restarts 1 of 3\n"));
     cJSON_Delete(status);
     ct_buf_fini(&out);
 }

@@ -76,6 +76,15 @@ static int print_page(void *data, const cJSON *status, struct ct_err *err)
     return ct_stat_print(pages->options, pages->where, status, err);
 }
 
+/* A person or a log sees it, and what reads the answers does not. */
+static int print_silence(void *data, const char *why, struct ct_err *err)
+{
+    const struct pages *pages = data;
+    (void)err;
+    (void)fprintf(stderr, "ctrun-stat: %s: %s\n", pages->where, why);
+    return 0;
+}
+
 static int print_end(void *data, const cJSON *verdict, struct ct_err *err)
 {
     const struct pages *pages = data;
@@ -93,6 +102,7 @@ static int watch(const struct ct_stat_options *options)
                                               .out_fd = STDOUT_FILENO,
                                               .in_fd = STDIN_FILENO,
                                               .print = screen ? NULL : print_page,
+                                              .print_silence = print_silence,
                                               .print_end = screen ? NULL : print_end,
                                               .data = &pages};
     ct_addr_join(options->where.host, options->where.port, pages.where, sizeof(pages.where));

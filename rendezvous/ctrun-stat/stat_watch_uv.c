@@ -9,9 +9,10 @@
  * q; the caller ends by the signal then.
  *
  * Failure modes: a store that does not answer in time is asked again, and the foot of the screen
- * says so. One that refuses the connection or closes it has ended. How the job has ended may then
- * be about to arrive. If it does not, the last words say what was seen last. After a ctrun was
- * killed, the store of another job may have its port: neither its status nor its end is taken.
+ * says so, or a line for each silence. One that refuses the connection or closes it has ended. How
+ * the job has ended may then be about to arrive. If it does not, the last words say what was seen
+ * last. After a ctrun was killed, the store of another job may have its port: neither its status
+ * nor its end is taken.
  *
  * Who frees: everything is in struct watch on the stack of ct_stat_watch_run(), which runs the loop
  * until all handles are closed; a question under way ends within its timeout.
@@ -66,7 +67,8 @@ struct watch {
     struct ct_stat_end end;
     bool asking, quitting, entered, has_saved;
     bool store_is_gone;
-    int rc_print; /* why an answer could not be printed */
+    bool is_silent; /* the last question got no answer, and that has been printed */
+    int rc_print;   /* why an answer could not be printed */
     struct termios saved;
     struct ct_stat_view view;
     cJSON *status;     /* the last one */
@@ -270,6 +272,24 @@ static void take_answer(struct watch *watch)
     }
 }
 
+/* Shows what has come, or that nothing has. */
+static void show_answer(struct watch *watch)
+{
+    const struct ct_stat_watch_options *options = watch->options;
+    int rc = 0;
+    if (options->print == NULL) {
+        draw(watch);
+    } else if (watch->rc == 0) {
+        rc = options->print(options->data, watch->status, &watch->err);
+    } else if (!watch->is_silent) {
+        rc = options->print_silence(options->data, watch->note, &watch->err);
+    }
+    watch->is_silent = watch->rc != 0;
+    if (rc != 0) {
+        fail(watch, rc);
+    }
+}
+
 static void on_answer(uv_work_t *work, int status)
 {
     struct watch *watch = work->data;
@@ -287,15 +307,8 @@ static void on_answer(uv_work_t *work, int status)
     take_answer(watch);
     if (watch->rc != 0 && has_ended(&watch->err)) {
         lose_store(watch);
-    } else if (watch->options->print == NULL) {
-        draw(watch);
     } else {
-        int rc = watch->rc != 0
-                     ? watch->rc
-                     : watch->options->print(watch->options->data, watch->status, &watch->err);
-        if (rc != 0) {
-            fail(watch, rc);
-        }
+        show_answer(watch);
     }
 }
 

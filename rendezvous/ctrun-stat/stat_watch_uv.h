@@ -19,8 +19,11 @@ struct ct_stat_watch_options {
     int out_fd; /* a terminal, if there is no `print` */
     int in_fd;  /* keys come from it if it is a terminal */
     /* Prints each answer, in place of the screen; a failure ends the watch. Then signals have their
-     * usual effect, and so has an answer that does not come in time. */
+     * usual effect. */
     int (*print)(void *data, const struct cJSON *status, struct ct_err *err);
+    /* With `print`: says why no answer has come, once until there is one again. A failure ends the
+     * watch, too. */
+    int (*print_silence)(void *data, const char *why, struct ct_err *err);
     /* Prints the last words; `verdict` is the object of /end, NULL = it is not known. NULL = as on
      * a terminal. */
     int (*print_end)(void *data, const struct cJSON *verdict, struct ct_err *err);
@@ -39,7 +42,7 @@ struct ct_stat_watched {
 };
 
 /* Returns when the user quits, the job has ended or the store has gone. Fails if the first question
- * gets no answer; then nothing was shown. With `print` it also fails if a later one gets none. */
+ * gets no answer; then nothing was shown. */
 CT_MUST_CHECK int ct_stat_watch_run(const struct ct_stat_watch_options *options,
                                     struct ct_stat_watched *out, struct ct_err *err);
 

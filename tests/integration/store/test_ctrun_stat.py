@@ -118,6 +118,24 @@ class Stores(Ctstat):
         self.assertIn("the job has probably ended", result.err)
 
 
+    def test_watch_goes_on_after_a_silence(self):
+        daemon, port = self.start_ctrdzvd()
+        watch = self.start(program("ctrun-stat"), "--watch", "--health", "--timeout", "1", f"127.0.0.1:{port}")
+        watch.wait_for("healthy")
+        daemon.signal(signal.SIGSTOP)
+        self.addCleanup(daemon.signal, signal.SIGCONT)
+        watch.wait_for(f"127.0.0.1:{port}: timed out; asking again")
+        daemon.signal(signal.SIGCONT)
+        seen = watch.out.count("healthy")
+        testlib.wait_until(lambda: watch.out.count("healthy") > seen + 1, "two more answers")
+        daemon.signal(signal.SIGTERM)
+        daemon.wait()
+        result = watch.wait()
+        self.assertEqual(result.code, 2, result)
+        self.assertEqual(result.err.count("asking again"), 1, result)
+        self.assertIn("the job has probably ended", result.err)
+
+
 class Strangers(Ctstat):
     def serve(self, answer, *, read=True):
         """Something that gives each client the same bytes; returns its address."""

@@ -87,6 +87,9 @@ int ct_dialect_detect(const unsigned char *bytes, size_t len, enum ct_dialect *o
 
 /* ---- scanning ------------------------------------------------------------------------------- */
 
+/* The first byte of a TLS client: a record with its hello. No dialect has such an operation. */
+#define TLS_HANDSHAKE 0x16
+
 static int scan_opcode(struct ct_scan *scan, const unsigned char *bytes, size_t len,
                        struct ct_err *err)
 {
@@ -95,6 +98,11 @@ static int scan_opcode(struct ct_scan *scan, const unsigned char *bytes, size_t 
     }
     enum ct_op op;
     if (!op_from_wire(scan->dialect, bytes[0], &op)) {
+        if (scan->dialect == CT_DIALECT_LEGACY && bytes[0] == TLS_HANDSHAKE) {
+            return ct_err_set(err, CT_EPROTO,
+                              "it speaks TLS, and this port does not: use http:// in place of "
+                              "https://, or turn TLS off in that client");
+        }
         return ct_err_set(err, CT_EPROTO, "unknown operation %u", (unsigned)bytes[0]);
     }
     scan->op = op;

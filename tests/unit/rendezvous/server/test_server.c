@@ -73,6 +73,15 @@ static void test_violation_ends_one_connection_only(void **state)
     (void)close(good);
 }
 
+static void test_a_tls_client_is_told_of_in_the_log(void **state)
+{
+    struct server_fixture *f = *state;
+    int fd = ct_sf_client(f);
+    ct_sf_tell(fd, SF_B("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"));
+    ct_sf_expect_end(f, fd);
+    assert_non_null(strstr(f->last_warning, " ended: it speaks TLS, and this port does not"));
+}
+
 static void test_more_waiters_than_one_slice(void **state)
 {
     struct server_fixture *f = *state;
@@ -315,6 +324,7 @@ int main(void)
         WITH_SERVER(test_one_byte_per_segment),
         WITH_SERVER(test_half_closed_client_gets_its_answers),
         WITH_SERVER(test_violation_ends_one_connection_only),
+        WITH_SERVER(test_a_tls_client_is_told_of_in_the_log),
         WITH_SERVER(test_more_waiters_than_one_slice),
         WITH_SERVER(test_waiter_that_left_is_forgotten),
         WITH_SERVER(test_a_client_that_left_before_it_was_accepted_is_no_other_user),

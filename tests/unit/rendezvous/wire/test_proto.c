@@ -177,6 +177,21 @@ static int scan_all(const void *bytes, size_t len, struct ct_err *err)
     return ct_scan(&scan, bytes, len, err);
 }
 
+static void test_tls_is_told_from_an_unknown_operation(void **state)
+{
+    static const unsigned char hello[] = {0x16, 0x03, 0x01, 0x02, 0x00, 0x01};
+    enum ct_dialect dialect;
+    struct ct_err err = {0};
+    (void)state;
+    assert_int_equal(ct_dialect_detect(hello, 1, &dialect), 0);
+    struct ct_scan scan = {.dialect = dialect};
+    assert_int_equal(ct_scan(&scan, hello, sizeof(hello), &err), CT_EPROTO);
+    assert_non_null(strstr(err.text, "it speaks TLS"));
+    scan = (struct ct_scan){.dialect = CT_DIALECT_CURRENT}; /* behind a greeting */
+    assert_int_equal(ct_scan(&scan, hello, sizeof(hello), &err), CT_EPROTO);
+    assert_non_null(strstr(err.text, "unknown operation 22"));
+}
+
 static void test_an_unknown_operation_is_refused(void **state)
 {
     (void)state;
@@ -337,6 +352,7 @@ int main(void)
         cmocka_unit_test(test_queues_and_barrier),
         cmocka_unit_test(test_operations_without_fields),
         cmocka_unit_test(test_only_the_first_request_is_taken),
+        cmocka_unit_test(test_tls_is_told_from_an_unknown_operation),
         cmocka_unit_test(test_an_unknown_operation_is_refused),
         cmocka_unit_test(test_a_wrong_magic_is_refused),
         cmocka_unit_test(test_key_length_limit),

@@ -4,8 +4,9 @@
  * joins the core of the job that it names. From then on its messages go to the core, and the core's
  * messages go to the channels. One timer serves all deadlines.
  *
- * A station (control_uv.h) answers one ASK on a connection instead of JOIN. It takes members only
- * while it hosts, and else tells them who does, and probes those that are lost (death_probe_uv.h).
+ * A station (control_station_uv.h) answers one ASK on a connection instead of JOIN. It takes
+ * members only while it hosts, and else tells them who does, and probes those that are lost
+ * (death_probe_uv.h).
  *
  * Other paths: when the core drops a member, what was sent to it is still flushed. A job whose last
  * agent is gone is forgotten, so that its id can be used again.
@@ -46,9 +47,6 @@
 
 /* How long a proof may take (two round trips), or the last flush to a dropped member (one). */
 #define PATIENCE_NS (10 * CT_NS_PER_S)
-
-/* Bytes of this machine's name in ACCEPTED, which must fit in a greeting if each is escaped. */
-#define NAME_MAX_BYTES 64
 
 enum state {
     OPENING, /* no message has come yet */
@@ -303,11 +301,7 @@ static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
     conn->channel.max_frame = CT_CONTROL_MAX_JOIN;
     msg->type = CT_MSG_ACCEPTED;
     if (conn->control->failover.term != 0) {
-        msg->host.id = conn->control->failover.self.id;
-        msg->daemon = conn->control->failover.is_daemon;
-        msg->term = conn->control->failover.term;
-        (void)snprintf(msg->join.host, sizeof(msg->join.host), "%.*s", NAME_MAX_BYTES,
-                       options->station->name);
+        ct_control_station_introduce(options->station, &conn->control->failover, msg);
     }
     ct_addr_host((const struct sockaddr *)&conn->peer, msg->text, sizeof(msg->text));
     ct_channel_send(&conn->channel, msg);
@@ -350,14 +344,6 @@ static void let_stay(struct conn *conn)
     ct_list_append(&conn->control->joined, &conn->at_control);
 }
 
-/* A numeric address is shorter than CT_VOTER_ADDRESS_MAX. */
-static struct ct_voter voter_at(const struct conn *conn, uint64_t id, uint16_t port)
-{
-    struct ct_voter voter = {.id = id, .port = port};
-    ct_addr_host((const struct sockaddr *)&conn->peer, voter.address, sizeof(voter.address));
-    return voter;
-}
-
 static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
 {
     struct ct_err err = {0};
@@ -383,7 +369,8 @@ static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
                              &conn->member, &err);
     }
     if (rc == 0 && conn->control->probes != NULL && !conn->trusted && conn->member != NULL) {
-        const struct ct_voter voter = voter_at(conn, msg->join.voter.id, msg->join.voter.port);
+        const struct ct_voter voter = ct_control_station_voter(
+            (const struct sockaddr *)&conn->peer, msg->join.voter.id, msg->join.voter.port);
         conn->voter = voter.id;
         ct_probes_joined(conn->control->probes, &voter);
     }
@@ -412,50 +399,6 @@ static void on_guest_msg(struct conn *conn)
 static bool is_idle_station(const struct ct_control *control)
 {
     return control->options.station != NULL && control->failover.term == 0;
-}
-
-/* A connection may ask one question, so it costs a peer a proof each time. */
-static void on_ask_msg(struct conn *conn, const struct ct_msg *msg)
-{
-    const struct ct_control_station *station = conn->control->options.station;
-    struct ct_msg *vote = ct_calloc(1, sizeof(*vote));
-    if (vote != NULL) {
-        vote->type = CT_MSG_VOTE;
-        if (station->on_ask(station->data, &msg->ask, vote)) {
-            ct_channel_send(&conn->channel, vote);
-        }
-        ct_free(vote); /* it owns nothing */
-    }
-    if (msg->host.port != 0) {
-        const struct ct_voter host = voter_at(conn, msg->ask.id, msg->host.port);
-        station->on_told(station->data, &host, msg->term, msg->join.run_id);
-    }
-    end_soon(conn);
-}
-
-static void send_host(struct conn *conn, const struct ct_voter *host)
-{
-    struct ct_msg *vote = ct_calloc(1, sizeof(*vote));
-    if (vote != NULL) {
-        vote->type = CT_MSG_VOTE;
-        vote->host = *host;
-        vote->vote.id = host->id;
-        ct_channel_send(&conn->channel, vote);
-        ct_free(vote);
-    }
-}
-
-/* An agent looks for the job here, but another machine hosts it. */
-static void on_join_elsewhere(struct conn *conn)
-{
-    const struct ct_control_station *station = conn->control->options.station;
-    const struct ct_vote_ask ask = {.id = 0};
-    struct ct_msg *vote = ct_calloc(1, sizeof(*vote));
-    if (vote != NULL && station->on_ask(station->data, &ask, vote) && vote->host.id != 0) {
-        send_host(conn, &vote->host);
-    }
-    ct_free(vote);
-    end_soon(conn);
 }
 
 static void on_deposed(void *data)
@@ -495,7 +438,7 @@ static void send_on(struct ct_control *control, const struct ct_control_job *job
         conn->member = NULL;
         conn->voter = 0;
         if (next != NULL && !conn->trusted) {
-            send_host(conn, next);
+            ct_control_station_send_host(&conn->channel, next);
             end_soon(conn);
         } else {
             ct_channel_close(&conn->channel);
@@ -557,10 +500,13 @@ static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
         on_answer_msg(conn, msg);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_ASK && !conn->trusted &&
                conn->control->options.station != NULL) {
-        on_ask_msg(conn, msg);
+        ct_control_station_answer(conn->control->options.station, &conn->channel,
+                                  (const struct sockaddr *)&conn->peer, msg);
+        end_soon(conn);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_JOIN &&
                is_idle_station(conn->control)) {
-        on_join_elsewhere(conn);
+        ct_control_station_send_on(conn->control->options.station, &conn->channel);
+        end_soon(conn);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_JOIN) {
         on_join_msg(conn, msg);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_GUEST) {

@@ -11,27 +11,12 @@
 #include "common/log.h"
 #include "rendezvous/admission/token.h"
 #include "rendezvous/members/members.h"
+#include "rendezvous/server/control_station_uv.h"
 
 #include <stdbool.h>
 #include <uv.h>
 
 struct ct_control;
-
-/* An agent that other agents can ask who is the host, and that may become the host itself
- * (docs/FAILOVER.md). Or a ctrdzvd, which hosts jobs until it is lost. */
-struct ct_control_station {
-    const char *name; /* of this machine */
-    /* Somebody who has the token asks. Fills in *vote, a zeroed VOTE. What it points to is borrowed
-     * until the next call. Returns false if this agent takes no part any more. */
-    bool (*on_ask)(void *data, const struct ct_vote_ask *ask, struct ct_msg *vote);
-    /* It says besides that it hosts the job `run_id` in this term. ct_control_unhost() must not
-     * be called before the next turn of the loop. */
-    void (*on_told)(void *data, const struct ct_voter *host, uint64_t term, const char *run_id);
-    /* The host has lost its quorum. ct_control_unhost() may be called inside it. Never called if
-     * the host is a daemon. */
-    void (*on_deposed)(void *data);
-    void *data;
-};
 
 struct ct_control_options {
     const struct ct_token *token; /* borrowed; NULL = agents need none */

@@ -29,7 +29,8 @@ size_t ct_text_decode(const char *text, uint32_t *c)
 }
 
 /* Unwanted are control characters (ASCII's and U+0080 to U+009F), line and paragraph separators,
- * and characters that change the direction of writing, which make a name look like another. */
+ * characters that change the direction of writing, which make a name look like another, and those
+ * that show nothing (zero width, and tags), which make two names look the same or hide words. */
 size_t ct_text_unwanted(const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -42,13 +43,15 @@ size_t ct_text_unwanted(const char *text)
     if (p[0] == 0xd8 && p[1] == 0x9c) { /* U+061C */
         return 2;
     }
-    bool general = p[0] == 0xe2 && p[1] == 0x80;  /* U+200E, U+200F, U+2028 to U+202E */
+    bool general = p[0] == 0xe2 && p[1] == 0x80;  /* U+200B to U+200F, U+2028 to U+202E */
     bool isolates = p[0] == 0xe2 && p[1] == 0x81; /* U+2066 to U+2069 */
-    if ((general && (p[2] == 0x8e || p[2] == 0x8f || (p[2] >= 0xa8 && p[2] <= 0xae))) ||
+    if ((general && ((p[2] >= 0x8b && p[2] <= 0x8f) || (p[2] >= 0xa8 && p[2] <= 0xae))) ||
         (isolates && p[2] >= 0xa6 && p[2] <= 0xa9)) {
         return 3;
     }
-    return 0;
+    /* U+E0000 to U+E007F */
+    bool tag = p[0] == 0xf3 && p[1] == 0xa0 && (p[2] == 0x80 || p[2] == 0x81);
+    return tag && p[3] >= 0x80 && p[3] <= 0xbf ? 4 : 0;
 }
 
 void ct_text_clean(char *text)
@@ -105,9 +108,9 @@ static size_t columns_of(uint32_t c)
         {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd},
     };
     static const struct range none[] = {
-        {0x0300, 0x036f}, {0x0483, 0x0489}, {0x0591, 0x05bd}, {0x064b, 0x065f},   {0x0e34, 0x0e3a},
-        {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x200b, 0x200d}, {0x20d0, 0x20ff},   {0x302a, 0x302d},
-        {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}, {0xfeff, 0xfeff}, {0xe0100, 0xe01ef},
+        {0x0300, 0x036f}, {0x0483, 0x0489}, {0x0591, 0x05bd},   {0x064b, 0x065f}, {0x0e34, 0x0e3a},
+        {0x1ab0, 0x1aff}, {0x1dc0, 0x1dff}, {0x20d0, 0x20ff},   {0x302a, 0x302d}, {0xfe00, 0xfe0f},
+        {0xfe20, 0xfe2f}, {0xfeff, 0xfeff}, {0xe0100, 0xe01ef},
     };
     if (c < 0x300) {
         return 1;

@@ -15,9 +15,10 @@ size_t ct_text_decode(const char *text, uint32_t *c);
 /* Returns the length of the character at `text` if no message may show it, else 0. */
 size_t ct_text_unwanted(const char *text);
 
-/* Replaces every byte of a control character (line breaks, escape sequences, DEL, and those that
- * change the direction of writing), and every byte that is no UTF-8, by '?', in place. Messages
- * quote file names, keys and host names that come from strangers. Other UTF-8 stays as it is. */
+/* Replaces every byte of a control character (line breaks, escape sequences, DEL, those that change
+ * the direction of writing, and those that show nothing), and every byte that is no UTF-8, by '?',
+ * in place. Messages quote file names, keys and host names that come from strangers. Other UTF-8
+ * stays as it is. */
 void ct_text_clean(char *text);
 
 /* Writes what a message may quote of a stranger's text: its beginning, cleaned by ct_text_clean().

@@ -320,10 +320,14 @@ function useLink() {
 useLink();
 window.addEventListener("hashchange", useLink);
 
+/* Characters that turn the text, or show nothing, so that one word looks like another (common/text.c). The server has
+ * replaced them everywhere else. */
+const HIDDEN = /[\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\u{e0000}-\u{e007f}]/gu;
+
 /* Asks the worker's machine for its last lines, or for its stack; "" if nobody tells. */
 function askWorker(kind, job, rank) {
   return ask("/page/ask/" + kind + "/" + job + "/" + rank, "POST")
-    .then((answer) => String(answer.text || answer.error || ""));
+    .then((answer) => String(answer.text || answer.error || "").replace(HIDDEN, "?"));
 }
 
 /* Shows a text in an element, and hides the element without one. */

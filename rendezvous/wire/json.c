@@ -23,6 +23,15 @@ void ct_json_use_our_memory(void)
     }
 }
 
+static void append_escape(uint32_t c, struct ct_buf *out)
+{
+    if (c > 0xffff) { /* JSON knows such a character as two halves */
+        ct_buf_addf(out, "\\u%04x", (unsigned)(0xd800 | (c - 0x10000) >> 10));
+        c = 0xdc00 | (c & 0x3ff);
+    }
+    ct_buf_addf(out, "\\u%04x", (unsigned)c);
+}
+
 /* Appends a document, in which only strings have characters beyond ASCII. An unwanted one becomes
  * \uNNNN, which is the same to a program and does nothing to a terminal. A byte that is no UTF-8,
  * which would make the document invalid, becomes U+FFFD. cJSON escapes control characters of ASCII,
@@ -39,7 +48,7 @@ static void append_escaped(const char *text, struct ct_buf *out)
         uint32_t c = 0;
         size_t len = ct_text_decode(text, &c);
         if (*text != '\0' && (len == 0 || ct_text_unwanted(text) > 0)) {
-            ct_buf_addf(out, "\\u%04x", len > 0 ? (unsigned)c : 0xfffdu);
+            append_escape(len > 0 ? c : 0xfffd, out);
         } else if (*text != '\0') {
             ct_buf_add(out, text, len);
         }

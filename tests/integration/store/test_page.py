@@ -361,9 +361,9 @@ class OfCtrun(Page):
         for name, code in ((url.group(1), 200), ("cluster.example", 403)):
             self.assertEqual(self.ask("/", **HTML, Host=f"{name}:{self.port}").status, code, name)
 
-    def running(self, *args):
+    def running(self, *args, out="<b>out</b>"):
         """A ctrun whose worker has written a line and runs."""
-        worker = self.script("runs.sh", "echo '<b>out</b>'; echo the word >&2; exec sleep 600\n")
+        worker = self.script("runs.sh", f"echo '{out}'; echo the word >&2; exec sleep 600\n")
         # The only worker of a machine would write to stdout itself.
         ctrun = self.start_ctrun("--print-url", "--nproc-per-node", "2", *args, "--no-python", "sh", worker)
         url = re.search(r"http://127\.0\.0\.1:(\d+)/\S*", ctrun.wait_for("live page:"))
@@ -391,14 +391,14 @@ class OfCtrun(Page):
     def test_a_click_shows_the_last_lines(self):
         if browser.find() is None:
             self.skipTest("no browser is installed (Debian's package chromium)")
-        url = self.running("--token-file", str(self.token))
+        url = self.running("--token-file", str(self.token), out="<b>out</b>\u202e\u200b\U000e0041")
         page = browser.Browser(self.tmp / "profile")
         self.addCleanup(page.close)
         page.open(url)
         page.wait_for("state[0] === RUNNING", "the worker runs")
         page.wait_for("bearer && location.hash === ''", "the key")
         page.run("choose(0), showFacts(0)")
-        page.wait_for("/stdout:\\n<b>out<.b>\\nstderr:\\nthe word/.test(document.getElementById('tail').textContent)", "the lines")
+        page.wait_for("/stdout:\\n<b>out<.b>[?]{3}\\nstderr:\\nthe word/.test(document.getElementById('tail').textContent)", "the lines")
         self.assertEqual(page.run("document.getElementById('stack').hidden"), True)
         page.run("document.getElementById('ask-stack').click()")
         page.wait_for("/(is at .|no stack of rank 0)/.test(document.getElementById('stack').textContent)", "its stack")
@@ -543,7 +543,7 @@ class InABrowser(WithBrowser):
         self.assert_quiet()
 
     def test_a_failure_with_hostile_words(self):
-        evil = "<img src=x onerror=alert(1)></script><b>\x1b]0;x\x07\u202e"
+        evil = "<img src=x onerror=alert(1)></script><b>\x1b]0;x\x07\u202e\u200b\U000e0041"
         agent = FakeAgent(self.port, evil[:60], 8, 1, run_id=evil[:60])
         self.addCleanup(agent.close)
         agent.start(2**50)
@@ -558,6 +558,8 @@ class InABrowser(WithBrowser):
         self.page.run("document.getElementById('table-part').open = true")
         self.page.wait_for("/onerror/.test(document.getElementById('tail').textContent)", "the lines")
         self.assertEqual(self.page.run("document.querySelectorAll('img, main b, main script').length"), 0)
+        # What would turn the text, or show nothing, is seen as what it is.
+        self.assertNotRegex(self.page.run("document.body.textContent"), "[\u200b\u202e\U000e0041]")
         self.picture("failure")
         self.assert_quiet()
 

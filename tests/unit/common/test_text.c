@@ -5,6 +5,22 @@
 #include "common/text.h"
 #include "tests/lib/ct_test.h"
 
+#include <stdbool.h>
+
+/* Writes a character beyond U+07FF and an x. Returns the length of the character. */
+static size_t put_utf8(uint32_t c, char out[8])
+{
+    size_t len = c < 0x10000 ? 3 : 4;
+    (void)memset(out, 0, 8);
+    for (size_t i = len - 1; i > 0; i--) {
+        out[i] = (char)(0x80 | (c & 0x3f));
+        c >>= 6;
+    }
+    out[0] = (char)((len == 3 ? 0xe0 : 0xf0) | c);
+    out[len] = 'x';
+    return len;
+}
+
 static void test_control_characters_become_question_marks(void **state)
 {
     (void)state;
@@ -33,6 +49,59 @@ static void test_control_characters_become_question_marks(void **state)
         text[sizeof(text) - 1] = '\0';
         ct_text_clean(text);
         assert_string_equal(text, cases[i].after);
+    }
+}
+
+/* Each, and its neighbours, which stay. */
+static void test_characters_that_show_nothing_or_turn_the_text_are_replaced(void **state)
+{
+    static const struct {
+        uint32_t first, last;
+    } unwanted[] = {{0x200b, 0x200f}, {0x2028, 0x202e}, {0x2066, 0x2069}, {0xe0000, 0xe007f}};
+    (void)state;
+    for (size_t i = 0; i < sizeof(unwanted) / sizeof(unwanted[0]); i++) {
+        for (uint32_t c = unwanted[i].first - 1; c <= unwanted[i].last + 1; c++) {
+            bool stays = c < unwanted[i].first || c > unwanted[i].last;
+            char text[8], before[8];
+            size_t len = put_utf8(c, text);
+            (void)memcpy(before, text, sizeof(text));
+            uint32_t read;
+            assert_int_equal(ct_text_decode(text, &read), len);
+            assert_int_equal(read, c);
+            assert_int_equal(ct_text_unwanted(text), stays ? 0 : len);
+            ct_text_clean(text);
+            assert_string_equal(text, stays ? before : len == 3 ? "???x" : "????x");
+            before[len] = '\0';
+            assert_int_equal(ct_text_fit(before, 1, text, sizeof(text)), 1);
+            assert_string_equal(text, stays ? before : "?");
+        }
+    }
+}
+
+/* Any bytes: no byte is read after the NUL, and what is left is UTF-8 without unwanted ones. */
+static void test_any_bytes_become_harmless(void **state)
+{
+    uint32_t random = 1;
+    (void)state;
+    for (int round = 0; round < 20000; round++) {
+        static const unsigned char often[] = {0xe2, 0x80, 0x8b, 0xae, 0x81,
+                                              0xa6, 0xf3, 0xa0, 0xbf, 'x'};
+        size_t len = (size_t)round % 7;
+        char text[8];
+        for (size_t i = 0; i < len; i++) {
+            random = random * 1664525 + 1013904223;
+            unsigned char any = (unsigned char)(random >> 16 | 1); /* no NUL */
+            text[i] = (char)(random >> 31 != 0 ? any : often[(random >> 24) % sizeof(often)]);
+        }
+        text[len] = '\0';
+        ct_text_clean(text);
+        assert_int_equal(strlen(text), len);
+        for (const char *p = text; *p != '\0';) {
+            uint32_t c;
+            size_t took = ct_text_decode(p, &c);
+            assert_true(took > 0 && ct_text_unwanted(p) == 0);
+            p += took;
+        }
     }
 }
 
@@ -156,6 +225,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(thousands_are_set_apart),
         cmocka_unit_test(test_control_characters_become_question_marks),
+        cmocka_unit_test(test_characters_that_show_nothing_or_turn_the_text_are_replaced),
+        cmocka_unit_test(test_any_bytes_become_harmless),
         cmocka_unit_test(an_excerpt_is_short_and_harmless),
         cmocka_unit_test(a_text_fits_into_columns),
         cmocka_unit_test(a_text_that_is_cut_ends_with_a_mark),

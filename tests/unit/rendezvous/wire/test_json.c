@@ -69,10 +69,12 @@ static void test_a_document_is_printed_as_a_line(void **state)
     cJSON_Delete(root);
 }
 
-/* DEL, a C1 control, U+061C, U+202E, U+2066; and what is no UTF-8, which was printed as it was. */
+/* DEL, a C1 control, U+061C, U+200B, U+202E, U+2066, U+E0041; and what is no UTF-8, which was
+ * printed as it was. */
 static void test_what_a_terminal_must_not_get_is_escaped(void **state)
 {
-    static const char name[] = "a\x7f\xc2\x9b\xd8\x9c\xe2\x80\xae\xe2\x81\xa6z";
+    static const char name[] =
+        "a\x7f\xc2\x9b\xd8\x9c\xe2\x80\x8b\xe2\x80\xae\xe2\x81\xa6\xf3\xa0\x81\x81z";
     static const char good[] = "\xc3\xbc\xc2\xb5\xd8\xa7\xe2\x82\xac\xe2\x80\x93";
     static const char bad[] = "\xff\x9b\xe2";
     struct ct_buf out = CT_BUF_INIT;
@@ -82,7 +84,7 @@ static void test_what_a_terminal_must_not_get_is_escaped(void **state)
     assert_true(ct_json_add_text(root, "good", good));
     assert_true(ct_json_add_text(root, "bad", bad));
     assert_int_equal(ct_json_print(root, &out), 0);
-#define ESCAPED "\"a\\u007f\\u009b\\u061c\\u202e\\u2066z\""
+#define ESCAPED "\"a\\u007f\\u009b\\u061c\\u200b\\u202e\\u2066\\udb40\\udc41z\""
     assert_non_null(strstr(ct_buf_cstr(&out), "{" ESCAPED ":" ESCAPED ","));
     assert_non_null(strstr(ct_buf_cstr(&out), good));
     assert_non_null(strstr(ct_buf_cstr(&out), "\"bad\":\"\\ufffd\\ufffd\\ufffd\""));

@@ -52,8 +52,9 @@ static void on_stop_signal(int number)
     }
 }
 
-/* Installed only while steps run, because those look at the flag, and only if stopping saves
- * something. A second signal some seconds later has its default effect. */
+/* Installed when nothing but a peer's death keeps the first step from coming, because steps look at
+ * the flag, and only if stopping saves something. A second signal some seconds later has its
+ * default effect. */
 static void catch_stop_signals(const struct ct_train_options *options)
 {
     struct sigaction action = {.sa_handler = on_stop_signal};

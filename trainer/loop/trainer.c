@@ -336,6 +336,9 @@ static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
     if (rc == 0) {
         rc = ct_cuda_graph_open(t, err);
     }
+    if (rc == 0 && t->all_there != NULL) {
+        t->all_there(&t->options);
+    }
     if (rc == 0) {
         rc = fill_model(t, file, err);
     }
@@ -357,11 +360,13 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
                    struct ct_trainer **out, struct ct_err *err)
 {
     struct ct_warm_parts none = {0};
-    return ct_trainer_new_warm(options, job, &none, out, err);
+    return ct_trainer_new_warm(options, job, &none, NULL, out, err);
 }
 
 int ct_trainer_new_warm(const struct ct_train_options *options, struct ctw_job *job,
-                        struct ct_warm_parts *parts, struct ct_trainer **out, struct ct_err *err)
+                        struct ct_warm_parts *parts,
+                        void (*all_there)(const struct ct_train_options *options),
+                        struct ct_trainer **out, struct ct_err *err)
 {
     struct ct_trainer *t = ct_calloc(1, sizeof *t);
     if (t == NULL) {
@@ -375,6 +380,7 @@ int ct_trainer_new_warm(const struct ct_train_options *options, struct ctw_job *
     t->options = *options;
     t->options.pipeline_stages += options->pipeline_stages == 0;
     t->job = job;
+    t->all_there = all_there;
     t->step_snapshot = (struct ct_step_snapshot)CT_STEP_SNAPSHOT_INIT;
     t->optimizer = (struct ct_optimizer){
         .kind = options->optimizer,

@@ -4,6 +4,11 @@
  * peer fails and this process may continue, the trainer joins the next generation, in which another
  * process may be rank 0. Any other failure aborts the trainer, so that the peers fail, too. The
  * trainer is freed here.
+ *
+ * Signals that ask to stop are caught from the moment when all ranks are there, before the state is
+ * taken from memory or a file. Then they are heard at the first step, after which the state is
+ * saved. Before that moment they end the process at once, since it may wait for a peer that never
+ * comes.
  */
 #include "trainer/run/rank.h"
 
@@ -56,11 +61,10 @@ int ct_rank_train(struct ctw_job *job, void *data, struct ct_err *err)
         return rc;
     }
     struct ct_trainer *trainer = NULL;
-    rc = ct_trainer_new_warm(run->options, job, &run->warm, &trainer, err);
+    rc = ct_trainer_new_warm(run->options, job, &run->warm, run->catch_signals, &trainer, err);
     if (rc != 0) {
         return rc;
     }
-    run->catch_signals(run->options);
     rc = train_on(trainer, run, err);
     while (rc != 0 && ct_trainer_goes_on(trainer, rc)) {
         ct_console_break(&run->loggers.console);

@@ -19,7 +19,8 @@ struct ct_rank_run {
     const struct ct_train_options *options;
     const volatile sig_atomic_t *stop_asked;
     void (*catch_signals)(
-        const struct ct_train_options *options); /* called before the first step */
+        const struct ct_train_options *options); /* called when all ranks are there, before a state
+                                                    is restored; again in each generation */
     struct ct_loggers loggers;                   /* of rank 0 */
     struct ct_warm_parts warm;                   /* what was made ready; the rank takes it over */
     bool opened;

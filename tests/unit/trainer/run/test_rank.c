@@ -10,6 +10,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const struct ct_train_options small = {
     .data = "synthetic",
@@ -27,21 +30,30 @@ static struct outcomes {
     struct outcome {
         int rc, catches;
         bool permanent, trained;
-        char out[4096]; /* what a person reads */
+        off_t snapshot_bytes; /* when signals were caught */
+        char out[4096];       /* what a person reads */
     } rank[RANKS_MAX];
 } * outcomes;
 
 static int catches;
+static volatile sig_atomic_t stop;
+static int snapshot = -1; /* the memory of a snapshot; -1 = there is none */
+static off_t snapshot_bytes;
 
 static void count_catch(const struct ct_train_options *options)
 {
+    struct stat st;
     (void)options;
     catches++;
+    if (snapshot >= 0) {
+        CHECK(fstat(snapshot, &st) == 0);
+        snapshot_bytes = st.st_size;
+        stop = 1; /* a signal comes as soon as it is caught */
+    }
 }
 
 static void train(int rank, void *data)
 {
-    static const volatile sig_atomic_t stop;
     struct outcome *outcome = &outcomes->rank[rank];
     struct ct_err err = {0};
     FILE *out = fmemopen(outcome->out, sizeof outcome->out, "w");
@@ -53,6 +65,7 @@ static void train(int rank, void *data)
     outcome->permanent = ct_rank_error_is_permanent(&run, outcome->rc);
     outcome->trained = atomic_load(&run.trains);
     outcome->catches = catches;
+    outcome->snapshot_bytes = snapshot_bytes;
     ctw_job_free(job);
     ct_loggers_fini(&run.loggers);
     CHECK(fclose(out) == 0);
@@ -94,6 +107,36 @@ static void a_refused_option_is_permanent_and_leaves_the_signals_alone(void **st
         assert_false(outcomes->rank[rank].trained);
         assert_int_equal(outcomes->rank[rank].catches, 0);
     }
+}
+
+/* Between a restore from memory and the first step, a signal ended the process: what was in memory
+ * only was lost. */
+static void a_signal_before_the_state_is_restored_is_heard_at_the_first_step(void **state)
+{
+    (void)state;
+    char text[64], *dir = ct_tmpdir_new(), *checkpoint = ct_tmpdir_path(dir, "checkpoint");
+    struct ct_train_options options = small;
+    options.checkpoint = checkpoint; /* without one it would not stop when asked */
+    options.snapshot = CT_SNAPSHOT_STEP;
+    snapshot = memfd_create("snapshot", 0);
+    assert_true(snapshot >= 0);
+    (void)snprintf(text, sizeof text, "/proc/%ld/fd/%d", (long)getpid(), snapshot);
+    assert_int_equal(setenv("CTRUN_SNAPSHOT", text, 1), 0);
+    ranks_run(2, train, &options);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(outcomes->rank[rank].rc, 0);
+        assert_int_equal(outcomes->rank[rank].catches, 1);
+    }
+    /* Rank 0 fills it for all, and had not touched it. */
+    assert_int_equal(outcomes->rank[0].snapshot_bytes, 0);
+    assert_non_null(
+        strstr(outcomes->rank[0].out, "preempted: the state after step 1 is saved, go on"));
+    assert_int_equal(access(checkpoint, R_OK), 0);
+    assert_int_equal(unsetenv("CTRUN_SNAPSHOT"), 0);
+    (void)close(snapshot);
+    snapshot = -1;
+    free(checkpoint);
+    ct_tmpdir_free(dir);
 }
 
 static void a_metrics_file_in_a_missing_folder_is_a_permanent_error(void **state)
@@ -144,6 +187,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RANKS_TEST_SHARING(only_rank_0_writes_what_becomes_of_the_training, outcomes),
         RANKS_TEST_SHARING(a_refused_option_is_permanent_and_leaves_the_signals_alone, outcomes),
+        RANKS_TEST_SHARING(a_signal_before_the_state_is_restored_is_heard_at_the_first_step,
+                           outcomes),
         RANKS_TEST_SHARING(a_metrics_file_in_a_missing_folder_is_a_permanent_error, outcomes),
         RANKS_TEST_SHARING(a_training_that_diverges_is_not_a_permanent_error, outcomes),
         cmocka_unit_test(only_configuration_before_the_first_step_is_permanent),

@@ -10,7 +10,8 @@
  *
  * Other paths: this node hosts, but has lost more than half of the world. It stops its workers,
  * drops its members and looks for another host. A new link may lead to a node that does not host
- * any more; then the election goes on asking.
+ * any more; then the election goes on asking. Before its first world, this node may be sent on to
+ * another host, and comes back if it finds none there (agent_moves.h).
  *
  * Failure modes: no host is found in time, or this job cannot outlive its host (no world was
  * certain yet). Then it ends as a job without failover does.
@@ -23,6 +24,7 @@
 #include "common/exit_code.h"
 #include "rendezvous/admission/voter_id.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -31,8 +33,6 @@
 #define GIVE_UP_LEASES 5
 /* Workers must have stopped a sixteenth of a lease after it (the fence of the others). */
 #define FENCE_SHARE 16
-/* A late agent is sent on so many times at most. */
-#define MOVES_MAX 8
 
 static const struct ct_election *state(const struct ct_agent_run *run)
 {
@@ -105,25 +105,6 @@ static void describe_loss(struct ct_agent_run *run, const struct ct_err *why)
                    failover->host[0] != '\0' ? ")" : "", why->text);
 }
 
-bool ct_agent_failover_lost(struct ct_agent_run *run, const struct ct_err *why)
-{
-    if (run->failover.elector == NULL || is_ending(run) ||
-        state(run)->record.formed.generation < 0 || run->store.server != NULL) {
-        return false;
-    }
-    if (state(run)->state == CT_ELECTION_FOLLOWING) {
-        describe_loss(run, why);
-        ct_elector_lost(run->failover.elector);
-        drift(run, state(run)->lease_ns);
-    } else {
-        /* The one that seemed to host is not there; the election goes on asking. */
-        run->failover.dialling = 0;
-        ct_link_close(run->membership.link, 0, NULL, NULL);
-        run->membership.link = NULL;
-    }
-    return true;
-}
-
 /* ---- the next host -------------------------------------------------------------------------- */
 
 static void give_up(struct ct_agent_run *run, int exit_code)
@@ -162,24 +143,64 @@ static void join(struct ct_agent_run *run, const struct ct_voter *at)
     open_link(run);
 }
 
+/* Before its first world, this node goes to where the store is said to be. */
+static void move(struct ct_agent_run *run)
+{
+    ct_agent_address_close(&run->address); /* the agent must not hear that the old link is up */
+    open_link(run);
+    if (run->membership.link == NULL) {
+        give_up(run, -1);
+    }
+}
+
+static void go_back(struct ct_agent_run *run, const char *why)
+{
+    const struct ct_store_address *first = &run->job->resolved->store_address;
+    char back[CT_ADDR_JOIN_MAX], there[CT_ADDR_JOIN_MAX];
+    ct_addr_join(first->host, first->port, back, sizeof(back));
+    ct_addr_join(run->store.address.host, run->store.address.port, there, sizeof(there));
+    ct_agent_report_say(
+        run->output, "went back to %s, because the job's store is not at %s as it was told: %.200s",
+        back, there, why);
+    run->store.address = *first;
+    move(run);
+}
+
+/* Is this node on the way to a host of which it was told? */
+static bool is_away(const struct ct_agent_run *run)
+{
+    return run->failover.moves.away && run->agent.generation < 0 && !is_ending(run);
+}
+
+/* The host of which it was told is none. Returns false if it has looked for too long. */
+static bool come_back(struct ct_agent_run *run, const char *why)
+{
+    if (ct_agent_moves_failed(&run->failover.moves, ct_clock_now(NULL)) == CT_AGENT_MOVES_END) {
+        return false;
+    }
+    go_back(run, why);
+    return true;
+}
+
 void ct_agent_failover_moved(struct ct_agent_run *run, const struct ct_voter *host)
 {
     struct ct_agent_failover *failover = &run->failover;
     if (failover->elector == NULL || failover->adrift || run->agent.generation >= 0 ||
         is_ending(run) || run->store.server != NULL || host->id == 0 ||
-        host->id == state(run)->self.id || failover->moves == MOVES_MAX) {
+        host->id == state(run)->self.id) {
         return; /* the election knows better, or the link will be lost */
     }
-    failover->moves++;
-    ct_agent_report_say(run->output, "another machine hosts the job's store now, at %.100s port %u",
-                        host->address, (unsigned)host->port);
-    ct_agent_address_close(&run->address); /* the agent must not hear that the old link is up */
-    run->store.busy[0] = '\0';
-    run->store.unresolved = false;
-    ct_agent_store_move(&run->store, host->address, host->port);
-    open_link(run);
-    if (run->membership.link == NULL) {
-        give_up(run, -1);
+    switch (ct_agent_moves_told(&failover->moves, run->job->options->rdzv_conf.join_ms,
+                                ct_clock_now(NULL))) {
+    case CT_AGENT_MOVES_GO:
+        ct_agent_store_move(&run->store, host->address, host->port);
+        move(run);
+        return;
+    case CT_AGENT_MOVES_BACK:
+        go_back(run, "the machines that it is sent to name others");
+        return;
+    case CT_AGENT_MOVES_END:
+        return; /* the link will be lost */
     }
 }
 
@@ -298,6 +319,28 @@ void ct_agent_failover_host_first(struct ct_agent_run *run)
 
 /* ---- the link ------------------------------------------------------------------------------- */
 
+bool ct_agent_failover_lost(struct ct_agent_run *run, const struct ct_err *why)
+{
+    if (is_away(run)) {
+        return come_back(run, why->sys == ECONNREFUSED ? "nobody listens there" : why->text);
+    }
+    if (run->failover.elector == NULL || is_ending(run) ||
+        state(run)->record.formed.generation < 0 || run->store.server != NULL) {
+        return false;
+    }
+    if (state(run)->state == CT_ELECTION_FOLLOWING) {
+        describe_loss(run, why);
+        ct_elector_lost(run->failover.elector);
+        drift(run, state(run)->lease_ns);
+    } else {
+        /* The one that seemed to host is not there; the election goes on asking. */
+        run->failover.dialling = 0;
+        ct_link_close(run->membership.link, 0, NULL, NULL);
+        run->membership.link = NULL;
+    }
+    return true;
+}
+
 /* This node is asked at a port of its own from now on. */
 static bool open_port(struct ct_agent_run *run)
 {
@@ -328,7 +371,8 @@ static void tell_record(struct ct_agent_run *run)
 static void end_drift(struct ct_agent_run *run, const char *name, const char *address)
 {
     unsigned port = run->store.address.port;
-    bool say = run->failover.adrift && ct_agent_report_speaks(run->job->resolved);
+    bool moved = run->failover.adrift || run->failover.moves.away;
+    bool say = moved && ct_agent_report_speaks(run->job->resolved);
     if (say && run->store.server != NULL) {
         ct_agent_report_say(run->output,
                             "this machine hosts the job's store now, at %.200s port %u",
@@ -338,6 +382,11 @@ static void end_drift(struct ct_agent_run *run, const char *name, const char *ad
                             name, address, port);
     }
     tell_record(run);
+    if (run->failover.moves.away) {
+        run->store.busy[0] = '\0';
+        run->store.unresolved = false;
+        ct_agent_moves_proved(&run->failover.moves);
+    }
     run->failover.adrift = false;
     run->failover.dialling = 0;
     run->failover.stop_by_ns = INT64_MAX;
@@ -369,6 +418,11 @@ bool ct_agent_failover_up(struct ct_agent_run *run)
         failover->dialling = 0;
         ct_link_close(run->membership.link, 0, NULL, NULL);
         run->membership.link = NULL;
+        bool back =
+            is_away(run) && come_back(run, "the term of the host there is over, or too high");
+        if (!back && !failover->adrift) {
+            give_up(run, -1);
+        }
         return false;
     }
     failover->daemon = there.daemon;

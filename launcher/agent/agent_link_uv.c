@@ -23,6 +23,8 @@
 #define FLUSH_MS 2000
 /* How long a new host may take to answer. Then the agents are asked again. */
 #define REJOIN_MS 1000
+/* The same before the first world. Then this node goes back to its first address. */
+#define MOVE_MS 3000
 
 /* ---- from the membership -------------------------------------------------------------------- */
 
@@ -247,21 +249,26 @@ static struct ct_server *on_nobody_listens(void *data)
 int ct_agent_link_open(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_store_address *address = &run->store.address;
+    const struct ct_agent_failover *failover = &run->failover;
+    bool went_back = failover->moves.backs > 0 && !failover->adrift && !failover->moves.away;
     const struct ct_link_options options = {
         .host = address->host,
         .port = address->port,
         .local = run->store.server,
         .token = run->job->token,
-        .connect_ms = run->failover.adrift ? REJOIN_MS : run->job->options->rdzv_conf.join_ms,
+        .connect_ms = failover->adrift       ? REJOIN_MS
+                      : failover->moves.away ? MOVE_MS
+                                             : run->job->options->rdzv_conf.join_ms,
+        .pause_ms = went_back ? ct_agent_moves_pause_ms(&failover->moves) : 0,
         .log = &run->log,
         .on_up = on_up,
         .on_message = on_message,
         .on_lost = on_lost,
         .on_beat = on_beat,
-        .on_lease = run->failover.elector != NULL ? on_lease : NULL,
-        .once = run->failover.adrift,
+        .on_lease = failover->elector != NULL ? on_lease : NULL,
+        .once = failover->adrift || failover->moves.away,
         /* An agent that looks for a host becomes one by election only. */
-        .on_refused = run->failover.adrift ? NULL : on_nobody_listens,
+        .on_refused = failover->adrift || failover->moves.away ? NULL : on_nobody_listens,
         .data = run,
     };
     return ct_link_open(&run->loop, &options, &run->membership.link, err);

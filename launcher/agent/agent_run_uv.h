@@ -11,6 +11,7 @@
 #include "common/job_registry.h"
 #include "common/log.h"
 #include "launcher/agent/agent.h"
+#include "launcher/agent/agent_moves.h"
 #include "launcher/agent/agent_stdin_uv.h"
 #include "launcher/agent/agent_uv.h"
 #include "launcher/agent/live_line_uv.h"
@@ -183,7 +184,7 @@ struct ct_agent_trace {
 struct ct_agent_failover {
     struct ct_elector *elector; /* NULL = the job ends with its host */
     struct ct_control_station station;
-    int moves;                     /* how often this node was sent on to another host */
+    struct ct_agent_moves moves;   /* from host to host, before the first world */
     uint64_t dialling;             /* the id of the host that is being joined; 0 = none */
     bool adrift;                   /* the host is lost, and no other is found yet */
     bool daemon;                   /* the host is a ctrdzvd, ... */

@@ -719,7 +719,8 @@ int ct_link_open(uv_loop_t *loop, const struct ct_link_options *options, struct 
     }
     CT_ASSERT(uv_timer_init(loop, &link->timer) == 0); /* cannot fail */
     link->timer_open = true;
-    (void)uv_timer_start(&link->timer, on_start_timer, 0, 0);
+    uv_update_time(loop);
+    (void)uv_timer_start(&link->timer, on_start_timer, (uint64_t)options->pause_ms, 0);
     *out = link;
     return 0;
 }

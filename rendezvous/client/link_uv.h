@@ -24,6 +24,7 @@ struct ct_link_options {
                                 have been opened with `agents` */
     const struct ct_token *token; /* borrowed until closed; NULL = none */
     int64_t connect_ms;           /* how long to try to connect, refused connections included */
+    int64_t pause_ms;             /* before the first attempt */
     bool once; /* the first failure ends the link. Where nobody listened, the `sys` of
                   its error is ECONNREFUSED */
     const struct ct_log *log; /* borrowed, may be NULL */

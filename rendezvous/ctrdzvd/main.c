@@ -141,7 +141,7 @@ static int serve(const struct ct_daemon_options *options, const struct ct_token 
     }
     const struct ct_log log = {emit, NULL, CT_LOG_WARNING};
     bool guarded = token->len > 0;
-    ct_daemon_station_init(&daemon.station);
+    ct_daemon_station_init(&daemon.station, &log);
     const struct ct_server_agents agents = {.token = guarded ? token : NULL,
                                             .station = guarded ? &daemon.station.station : NULL};
     const struct ct_server_options where = {

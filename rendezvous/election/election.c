@@ -60,13 +60,15 @@ static void see(struct ct_election *election, uint64_t term)
     election->seen = term > election->seen ? term : election->seen;
 }
 
-/* May it be a term that candidates have reached one by one? An agent that has had no host knows no
- * term, and believes its first host. */
+bool ct_election_in_reach(uint64_t known, uint64_t term)
+{
+    return term <= CT_TERM_MAX && ct_term_number(term) <= ct_term_number(known) + CT_TERM_REACH;
+}
+
+/* An agent that has had no host knows no term, and believes its first host. */
 static bool in_reach(const struct ct_election *election, uint64_t term)
 {
-    return term <= CT_TERM_MAX &&
-           (election->seen == 0 ||
-            ct_term_number(term) <= ct_term_number(election->known) + CT_TERM_REACH);
+    return election->seen == 0 ? term <= CT_TERM_MAX : ct_election_in_reach(election->known, term);
 }
 
 /* Another agent names this term. Returns false if it is out of reach. Who has had no host takes no

@@ -44,6 +44,9 @@
  * minute about fifteen thousand. */
 #define CT_TERM_REACH ((CT_TERM_NUMBER_MAX + 1) / 16)
 
+/* May it be a term that candidates have reached one by one, when `known` was the highest one? */
+bool ct_election_in_reach(uint64_t known, uint64_t term);
+
 enum ct_election_state {
     CT_ELECTION_FOLLOWING,
     CT_ELECTION_LOOKING,

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job that meets at a ctrdzvd goes on when the daemon is lost. All on this machine, over the loopback, but for one."""
 
+import re
 import signal
+import socket
 
 import testlib
-from testlib import netns
+from testlib import netns, wait_until
 from testlib.failover_case import PATIENCE, WORKER, FailoverCase
+from testlib.token_holder import tell_of_host
 
 
 class FailoverOfADaemon(FailoverCase):
@@ -99,7 +102,48 @@ class FailoverOfADaemon(FailoverCase):
         again = start()
         self.all_up([*left, again], before)
         self.finish([*left, again])
-        self.assertIn("another machine hosts the job's store now, at 127.0.0.1 port ", again.err)
+        self.assertRegex(again.err, r"ctrun: \S+ hosts the job's store now, at 127\.0\.0\.1 port ")
+
+    def start_one_that_waits(self):
+        """An agent that has joined, and waits for another one."""
+        agent = self.start_agent("--nnodes", 2, "--rdzv-id", "job")
+        agent.wait_for("waiting for 1 of 2 nodes")
+        return agent
+
+    def tell(self, host_port, number):
+        tell_of_host(self.port, self.token.read_text().strip(), "job", host_port, number)
+
+    def test_an_agent_that_is_sent_to_no_host_comes_back(self):
+        """Somebody with the token names a port at which nobody listens, and one that never answers."""
+        agent = self.start_one_that_waits()
+        for backlog, why in ((None, "nobody listens there"), (1, "takes connections, but does not answer")):
+            with socket.socket() as other:
+                other.bind(("127.0.0.1", 0))
+                if backlog:
+                    other.listen(backlog)
+                there = other.getsockname()[1]
+                back = (
+                    f"ctrun: went back to 127.0.0.1:{self.port}, because the job's store is not at "
+                    f"127.0.0.1:{there} as it was told: .*{why}"
+                )
+
+                def told():
+                    self.tell(there, 5)
+                    return re.search(back, agent.err) or agent.popen.poll()
+
+                wait_until(told, "the way back", PATIENCE)
+                self.assertRegex(agent.err, back)
+        jobs = [agent, self.start_agent("--nnodes", 2, "--rdzv-id", "job")]
+        self.all_up(jobs)
+        self.finish(jobs)
+
+    def test_a_daemon_believes_no_term_that_nobody_can_have_reached(self):
+        agent = self.start_one_that_waits()
+        self.tell(1, 0xFFFFF)
+        self.daemon.wait_for("127.0.0.1:1 says that it hosts job 'job', in a term that no election can have reached")
+        jobs = [agent, self.start_agent("--nnodes", 2, "--rdzv-id", "job")]
+        self.all_up(jobs)
+        self.assertNotIn("went back", self.finish(jobs)[0].err)
 
     def test_the_machine_of_the_daemon_falls_silent(self):
         cluster = netns.Cluster(self, 4)

@@ -78,7 +78,7 @@ class Rejoin(FailoverCase):
         self.all_up(jobs, before)
         results = self.finish(jobs)
         self.assertIn(
-            f"another machine hosts the job's store now, at {cluster.addresses[host]} port", results[late].err
+            f"node-{host + 1} hosts the job's store now, at {cluster.addresses[host]} port", results[late].err
         )
 
 

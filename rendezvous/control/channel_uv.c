@@ -24,6 +24,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -197,6 +198,33 @@ void ct_channel_send(struct ct_channel *channel, const struct ct_msg *msg)
     if (!charge(channel)) {
         fail_later(channel, CT_ELIMIT);
     }
+}
+
+void ct_channel_send_text(struct ct_channel *channel, enum ct_msg_type type, int exit_code,
+                          const char *text)
+{
+    struct ct_msg *msg = ct_calloc(1, sizeof(*msg)); /* too large for the stack */
+    if (msg != NULL) {
+        msg->type = type;
+        msg->exit_code = exit_code;
+        (void)snprintf(msg->text, sizeof(msg->text), "%s", text);
+        ct_channel_send(channel, msg);
+        ct_free(msg);
+    }
+}
+
+void ct_channel_answer_beat(struct ct_channel *channel, struct ct_msg *beat, int64_t lease_ms)
+{
+    int64_t clock_ms = beat->clock_ms;
+    if (ct_channel_backlog(channel) > 0) {
+        return;
+    }
+    ct_msg_fini(beat);
+    *beat = (struct ct_msg){.type = CT_MSG_BEAT,
+                            .clock_ms = clock_ms,
+                            .has_lease = lease_ms >= 0,
+                            .lease_ms = lease_ms >= 0 ? lease_ms : 0};
+    ct_channel_send(channel, beat);
 }
 
 size_t ct_channel_backlog(const struct ct_channel *channel)

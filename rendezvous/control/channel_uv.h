@@ -76,6 +76,15 @@ CT_MUST_CHECK int ct_channel_start(struct ct_channel *channel, size_t max_frame)
 /* Sends, or queues what the socket does not take at once. */
 void ct_channel_send(struct ct_channel *channel, const struct ct_msg *msg);
 
+/* The same for a message that has only a text, which is cut if it is too long, and perhaps an exit
+ * code. Without memory nothing is sent. */
+void ct_channel_send_text(struct ct_channel *channel, enum ct_msg_type type, int exit_code,
+                          const char *text);
+
+/* Answers a BEAT, unless earlier answers have not been read. *beat becomes the answer. A lease of
+ * -1 is none. */
+void ct_channel_answer_beat(struct ct_channel *channel, struct ct_msg *beat, int64_t lease_ms);
+
 /* Bytes that wait to be sent. They become more if the peer does not read. */
 size_t ct_channel_backlog(const struct ct_channel *channel);
 

@@ -141,15 +141,22 @@ static int check_room(const struct ct_members *m, const struct ct_msg_join *join
     return 0;
 }
 
-/* May a node of this host and address take the place of the member `old`? A restarted ctrun may
- * join before the loss of the old one is noticed. A host name proves nothing, so the address must
- * be the same, too, or the node must have proved the token. */
+/* Is the member of the machine from which a node of this host and address comes? A host name proves
+ * nothing, so the address must be the same, too, or the node must have proved the token. */
+static bool is_of_machine(const struct ct_members *m, const struct ct_member *member,
+                          const char *host, const char *address)
+{
+    return strcmp(member->host, host) == 0 &&
+           (m->options.proved || strcmp(member->address, address) == 0);
+}
+
+/* May such a node take the place of the member `old`? A restarted ctrun may join before the loss of
+ * the old one is noticed. */
 static bool replaces(const struct ct_members *m, const struct ct_member *old, const char *host,
                      const char *address, int64_t now_ns)
 {
     int64_t beat_ns = m->job.heartbeat_ms * CT_NS_PER_MS / 3;
-    return strcmp(old->host, host) == 0 && now_ns - old->heard_ns >= 2 * beat_ns &&
-           (m->options.proved || strcmp(old->address, address) == 0);
+    return now_ns - old->heard_ns >= 2 * beat_ns && is_of_machine(m, old, host, address);
 }
 
 /* Can the node have the node rank that it wants? *replaced gets who loses it, or NULL. */
@@ -181,6 +188,36 @@ static int check_wish(struct ct_members *m, const struct ct_msg_join *join, cons
     }
     *replaced = old;
     return 0;
+}
+
+/* May the member be a former life of the node that came at `since_ns`? One of this process is not:
+ * it lives. */
+static bool may_be_gone(const struct ct_members *m, const struct ct_member *member,
+                        const struct ct_msg_join *join, const char *address, int64_t since_ns)
+{
+    bool here = m->options.quiet_ns != NULL && m->options.quiet_ns(m->options.data, member) < 0;
+    return !here && !member->left_out && member->said_ns <= since_ns &&
+           is_of_machine(m, member, join->host, address);
+}
+
+bool ct_members_holds(const struct ct_members *m, const struct ct_msg_join *join,
+                      const char *address, int64_t since_ns, int64_t now_ns)
+{
+    int wish = join->node_rank;
+    if (!m->begun || members_state(m) == STATE_OVER || m->preempted != 0 ||
+        now_ns - since_ns >= CT_MEMBERS_HOLD_MS * CT_NS_PER_MS) {
+        return false;
+    }
+    if (wish >= 0 && wish < m->places.count && m->places.at[wish].wisher != NULL) {
+        return may_be_gone(m, m->places.at[wish].wisher, join, address, since_ns);
+    }
+    EACH_MEMBER(m, pos)
+    {
+        if (may_be_gone(m, MEMBER_OF(pos, link), join, address, since_ns)) {
+            return m->count - m->num_left_out >= m->places.count;
+        }
+    }
+    return false;
 }
 
 /* ---- coming --------------------------------------------------------------------------------- */

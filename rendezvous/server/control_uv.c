@@ -4,9 +4,10 @@
  * joins the core of the job that it names. From then on its messages go to the core, and the core's
  * messages go to the channels. One timer serves all deadlines.
  *
- * A station (control_station_uv.h) answers one ASK on a connection instead of JOIN. It takes
- * members only while it hosts, and else tells them who does, and probes those that are lost
- * (death_probe_uv.h).
+ * A station (control_station_uv.h) answers one ASK on a connection instead of JOIN. While it hosts,
+ * it takes members and probes those that are lost (death_probe_uv.h). Else it says who hosts.
+ *
+ * The JOIN of a ctrun that comes before the end of its former life is held (held_joins.h).
  *
  * Other paths: when the core drops a member, what was sent to it is still flushed. A job whose last
  * agent is gone is forgotten, so that its id can be used again.
@@ -31,6 +32,7 @@
 #include "rendezvous/control/proof.h"
 #include "rendezvous/server/control_jobs.h"
 #include "rendezvous/server/death_probe_uv.h"
+#include "rendezvous/server/held_joins.h"
 #include "rendezvous/wire/limits.h"
 
 #include <inttypes.h>
@@ -52,6 +54,7 @@ enum state {
     OPENING, /* no message has come yet */
     PROVING, /* the challenge was sent */
     PROVEN,  /* JOIN must come next */
+    HELD,    /* its JOIN is held */
     JOINED,  /* a member, or a guest (CT_MSG_GUEST) */
     ENDING,  /* dropped; the rest is being sent */
 };
@@ -81,7 +84,8 @@ struct ct_control {
     int64_t armed_ns; /* when the timer is due */
     struct ct_control_jobs jobs;
     struct ct_list pending; /* connections with a deadline, the earliest first */
-    struct ct_list joined;
+    struct ct_list joined;  /* and those whose JOIN is held */
+    struct ct_held_joins held;
     struct ct_source_quota quota; /* of pending connections that have not proved a token */
     size_t conns;                 /* connections that are not freed yet */
     struct ct_refusal_log refusals;
@@ -128,6 +132,7 @@ static void leave_quota(struct conn *conn)
 static void leave_list(struct conn *conn)
 {
     leave_quota(conn);
+    ct_held_joins_remove(&conn->control->held, conn);
     ct_list_remove(&conn->at_control);
 }
 
@@ -253,14 +258,7 @@ static void refuse(struct conn *conn, int exit_code, const char *why)
                "store: refused %" PRIu64 " agent%s, the last from %s: %s", unreported,
                unreported == 1 ? "" : "s", conn->trusted ? "this process" : peer, why);
     }
-    struct ct_msg *msg = ct_calloc(1, sizeof(*msg));
-    if (msg != NULL) {
-        msg->type = CT_MSG_REFUSED;
-        msg->exit_code = exit_code;
-        (void)snprintf(msg->text, sizeof(msg->text), "%s", why);
-        ct_channel_send(&conn->channel, msg);
-        ct_free(msg);
-    }
+    ct_channel_send_text(&conn->channel, CT_MSG_REFUSED, exit_code, why);
     end_soon(conn);
 }
 
@@ -344,43 +342,93 @@ static void let_stay(struct conn *conn)
     ct_list_append(&conn->control->joined, &conn->at_control);
 }
 
+/* Keeps the JOIN. Returns false if it cannot. */
+static bool hold(struct conn *conn, const struct ct_msg_join *join, int64_t now_ns)
+{
+    if (conn->state == HELD || !ct_held_joins_add(&conn->control->held, conn, join, now_ns)) {
+        return conn->state == HELD;
+    }
+    conn->state = HELD;
+    ct_channel_send_text(&conn->channel, CT_MSG_WAITING, 0,
+                         "the job still counts an earlier ctrun of this machine, and waits a "
+                         "moment for its end");
+    return true;
+}
+
+static void on_member(struct conn *conn, const struct ct_msg_join *join)
+{
+    struct ct_control *control = conn->control;
+    if (control->probes != NULL && !conn->trusted && conn->member != NULL) {
+        const struct ct_voter voter = ct_control_station_voter((const struct sockaddr *)&conn->peer,
+                                                               join->voter.id, join->voter.port);
+        conn->voter = voter.id;
+        ct_probes_joined(control->probes, &voter);
+    }
+    if (control->options.on_join != NULL) {
+        control->options.on_join(control->options.join_data, join);
+    }
+}
+
+/* Takes the node into its job, refuses it, or holds its JOIN, which came at `since_ns`. */
+static void enter(struct conn *conn, const struct ct_msg_join *join, int64_t since_ns)
+{
+    struct ct_members *members = conn->job->members;
+    struct ct_err err = {0};
+    char address[CT_HOST_MAX]; /* "" in this process, where the socket has none */
+    int64_t now_ns = ct_clock_now(NULL);
+    ct_addr_host((const struct sockaddr *)&conn->peer, address, sizeof(address));
+    /* The core may answer, or even drop the member, before this returns. */
+    enum state before = conn->state;
+    conn->state = JOINED;
+    int rc = ct_members_join(members, join, address, conn, now_ns, &conn->member, &err);
+    if (rc == 0) {
+        on_member(conn, join);
+        ct_held_joins_remove(&conn->control->held, conn);
+        return;
+    }
+    conn->state = before;
+    if (rc == CT_MEMBERS_E_BEHIND) {
+        ct_channel_close(&conn->channel);
+        return;
+    }
+    if ((rc == CT_EBUSY || rc == CT_ELIMIT) &&
+        ct_members_holds(members, join, address, since_ns, now_ns) && hold(conn, join, now_ns)) {
+        return;
+    }
+    int missed = ct_members_missed_end(members, &join->voter);
+    refuse(conn, missed >= 0 ? missed : rc == CT_EINVAL ? 2 : 1, err.text);
+}
+
 static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
 {
     struct ct_err err = {0};
-    char address[CT_HOST_MAX] = "";
     struct ct_control_job *job = NULL;
     int rc = ct_control_jobs_take(&conn->control->jobs, msg->join.run_id, &job, &err);
-    if (rc == 0) {
-        if (!conn->trusted) {
-            char own[CT_HOST_MAX];
-            ct_addr_host((const struct sockaddr *)&conn->peer, address, sizeof(address));
-            ct_addr_host((const struct sockaddr *)&conn->local, own, sizeof(own));
-            ct_members_reached(job->members, own,
-                               !ct_access_is_here((const struct sockaddr *)&conn->peer,
-                                                  (const struct sockaddr *)&conn->local));
-        }
-        size_t most = CT_CONTROL_MAX_OF_NODE(msg->join.workers);
-        conn->channel.max_frame = most < CT_CONTROL_MAX_FRAME ? most : CT_CONTROL_MAX_FRAME;
-        /* The core may answer, or even drop the member, before this returns. */
-        conn->job = job;
-        conn->queries = msg->join.queries;
-        let_stay(conn);
-        rc = ct_members_join(job->members, &msg->join, address, conn, ct_clock_now(NULL),
-                             &conn->member, &err);
+    if (rc != 0) {
+        refuse(conn, rc == CT_EINVAL ? 2 : 1, err.text);
+        return;
     }
-    if (rc == 0 && conn->control->probes != NULL && !conn->trusted && conn->member != NULL) {
-        const struct ct_voter voter = ct_control_station_voter(
-            (const struct sockaddr *)&conn->peer, msg->join.voter.id, msg->join.voter.port);
-        conn->voter = voter.id;
-        ct_probes_joined(conn->control->probes, &voter);
+    if (!conn->trusted) {
+        char own[CT_HOST_MAX];
+        ct_addr_host((const struct sockaddr *)&conn->local, own, sizeof(own));
+        ct_members_reached(job->members, own,
+                           !ct_access_is_here((const struct sockaddr *)&conn->peer,
+                                              (const struct sockaddr *)&conn->local));
     }
-    if (rc == CT_MEMBERS_E_BEHIND) {
-        ct_channel_close(&conn->channel);
-    } else if (rc != 0) {
-        int missed = job != NULL ? ct_members_missed_end(job->members, &msg->join.voter) : -1;
-        refuse(conn, missed >= 0 ? missed : rc == CT_EINVAL ? 2 : 1, err.text);
-    } else if (conn->control->options.on_join != NULL) {
-        conn->control->options.on_join(conn->control->options.join_data, &msg->join);
+    size_t most = CT_CONTROL_MAX_OF_NODE(msg->join.workers);
+    conn->channel.max_frame = most < CT_CONTROL_MAX_FRAME ? most : CT_CONTROL_MAX_FRAME;
+    conn->job = job;
+    conn->queries = msg->join.queries;
+    let_stay(conn);
+    enter(conn, &msg->join, ct_clock_now(NULL));
+}
+
+static void enter_again(const struct ct_held_join *held)
+{
+    struct conn *conn = held->conn;
+    const struct ct_msg_join join = held->join; /* what is held is freed */
+    if (!conn->channel.closing) {
+        enter(conn, &join, held->since_ns);
     }
 }
 
@@ -466,28 +514,30 @@ void ct_control_move(struct ct_control *control, const char *run_id, const struc
 
 /* ---- the channel ---------------------------------------------------------------------------- */
 
+/* The agent must know that the store lives, and may change its mind. */
+static void on_held_msg(struct conn *conn, struct ct_msg *msg)
+{
+    if (msg->type == CT_MSG_BEAT) {
+        ct_channel_answer_beat(&conn->channel, msg, -1);
+    } else {
+        ct_channel_close(&conn->channel);
+    }
+}
+
 static void on_member_msg(struct conn *conn, struct ct_msg *msg)
 {
     if (conn->member == NULL) {
         return;
     }
-    bool beat = msg->type == CT_MSG_BEAT;
-    int64_t clock_ms = msg->clock_ms;
     if (msg->type == CT_MSG_RESULT) {
         ct_queries_result(&conn->control->queries, conn, msg->query.id, msg->ok,
                           msg->result != NULL ? msg->result : "");
         return;
     }
     ct_members_message(conn->job->members, conn->member, msg, ct_clock_now(NULL));
-    /* A beat gets no answer while earlier answers have not been read. */
-    if (beat && conn->member != NULL && ct_channel_backlog(&conn->channel) == 0) {
-        int64_t lease_ms = ct_members_lease_ms(conn->job->members, ct_clock_now(NULL));
-        ct_msg_fini(msg);
-        *msg = (struct ct_msg){.type = CT_MSG_BEAT,
-                               .clock_ms = clock_ms,
-                               .has_lease = lease_ms >= 0,
-                               .lease_ms = lease_ms >= 0 ? lease_ms : 0};
-        ct_channel_send(&conn->channel, msg);
+    if (msg->type == CT_MSG_BEAT && conn->member != NULL) {
+        ct_channel_answer_beat(&conn->channel, msg,
+                               ct_members_lease_ms(conn->job->members, ct_clock_now(NULL)));
     }
 }
 
@@ -511,6 +561,8 @@ static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
         on_join_msg(conn, msg);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_GUEST) {
         on_guest_msg(conn);
+    } else if (conn->state == HELD && (msg->type == CT_MSG_BEAT || msg->type == CT_MSG_LEAVE)) {
+        on_held_msg(conn, msg);
     } else if (conn->state == JOINED) {
         on_member_msg(conn, msg);
     } else if (conn->state != ENDING) {
@@ -556,6 +608,7 @@ static void on_timer(uv_timer_t *timer)
         ct_channel_close(&conn->channel); /* it leaves the list when it is closed */
     }
     ct_control_jobs_tick(&control->jobs, now_ns);
+    ct_held_joins_tick(&control->held, now_ns, enter_again);
     if (control->deposed) {
         control->deposed = false;
         control->options.station->on_deposed(control->options.station->data);
@@ -577,6 +630,8 @@ static int64_t next_deadline(const struct ct_control *control)
     int64_t jobs_ns = ct_control_jobs_next(&control->jobs);
     int64_t queries_ns = ct_queries_next(&control->queries);
     next_ns = queries_ns < next_ns ? queries_ns : next_ns;
+    int64_t held_ns = ct_held_joins_next(&control->held);
+    next_ns = held_ns < next_ns ? held_ns : next_ns;
     return jobs_ns < next_ns ? jobs_ns : next_ns;
 }
 
@@ -603,15 +658,14 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
                     struct ct_control **out, struct ct_err *err)
 {
     struct ct_control *control = ct_calloc(1, sizeof(*control));
-    if (control == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "no memory for the agents");
-    }
-    if (options->station != NULL && ct_probes_open(loop, on_dead, control, &control->probes) != 0) {
+    if (control == NULL || (options->station != NULL &&
+                            ct_probes_open(loop, on_dead, control, &control->probes) != 0)) {
         ct_free(control);
         return ct_err_set(err, CT_ENOMEM, "no memory for the agents");
     }
     control->probes_open = control->probes != NULL;
     control->options = *options;
+    control->held.budget = options->budget;
     control->loop = loop;
     struct timespec unix_time = {0};
     (void)clock_gettime(CLOCK_REALTIME, &unix_time);

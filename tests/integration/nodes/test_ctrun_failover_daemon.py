@@ -22,11 +22,11 @@ class FailoverOfADaemon(FailoverCase):
         self.port = int(daemon.wait_for("listening on").rpartition(":")[2])
         return daemon
 
-    def start_agent(self, *options, conf=""):
-        """Nobody falls silent here, so the heartbeat is slow: a busy machine must not count as lost."""
+    def start_agent(self, *options, conf="", heartbeat=15):
+        """Mostly nobody falls silent here, so the heartbeat is slow: a busy machine must not count as lost."""
         return self.start_ctrun(
             "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{self.port}",
-            "--token-file", self.token, "--rdzv-conf", f"is_host=0,join_timeout=120,heartbeat_timeout=15{conf}",
+            "--token-file", self.token, "--rdzv-conf", f"is_host=0,join_timeout=120,heartbeat_timeout={heartbeat}{conf}",
             "--shutdown-timeout", 20, *options, "--no-python", "sh", "-c", WORKER.replace("$", "$$"), self.go,
         )  # fmt: skip
 
@@ -103,6 +103,35 @@ class FailoverOfADaemon(FailoverCase):
         self.all_up([*left, again], before)
         self.finish([*left, again])
         self.assertRegex(again.err, r"ctrun: \S+ hosts the job's store now, at 127\.0\.0\.1 port ")
+
+    def test_an_agent_that_is_started_again_at_once_gets_its_place(self):
+        """The daemon may hear of the new one before it hears of the end of the old one."""
+        jobs = [self.start_agent("--nnodes", 2, "--max-restarts", 3) for _ in range(2)]
+        before = self.all_up(jobs)
+        jobs[1].signal(signal.SIGKILL)
+        jobs[1] = self.start_agent("--nnodes", 2, "--max-restarts", 3)
+        self.all_up(jobs, before)
+        self.finish(jobs)
+
+    def test_an_agent_waits_for_the_end_of_its_former_life(self):
+        """That one is silent, but its connection has not ended."""
+        jobs = [self.start_agent("--nnodes", 2, "--max-restarts", 3, heartbeat=5) for _ in range(2)]
+        before = self.all_up(jobs)
+        former = jobs[1]
+        former.signal(signal.SIGSTOP)
+        jobs[1] = self.start_agent("--nnodes", 2, "--max-restarts", 3, heartbeat=5)
+        jobs[1].wait_for("the job still counts an earlier ctrun of this machine")
+        self.all_up(jobs, before)
+        former.kill()
+        self.finish(jobs)
+
+    def test_an_agent_that_is_one_too_many_is_refused_soon(self):
+        jobs = [self.start_agent("--nnodes", 2) for _ in range(2)]
+        self.all_up(jobs)
+        result = self.start_agent("--nnodes", 2).wait(PATIENCE)
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("is one too many: the job ", result.err)
+        self.finish(jobs)
 
     def start_one_that_waits(self):
         """An agent that has joined, and waits for another one."""

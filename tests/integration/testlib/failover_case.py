@@ -65,7 +65,6 @@ class FailoverCase(Case):
         return results
 
     def kill(self, job):
-        """Kills an agent that is to be started again: as systemd does it, not before the old one is gone. Else the
-        new one may come before the end of the old one's connection, and finds all places taken."""
+        """Kills an agent, and waits until it is gone."""
         job.signal(signal.SIGKILL)
         job.wait(PATIENCE)

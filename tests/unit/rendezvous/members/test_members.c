@@ -297,6 +297,118 @@ static void test_one_too_many(void **state)
     end(&s);
 }
 
+/* Would the JOIN of a ctrun on node i's machine be held, which came at `since_ns`? */
+static bool holds(const struct scene *s, int i, int node_rank, const char *address,
+                  int64_t since_ns)
+{
+    struct ct_msg_join join = s->job;
+    (void)snprintf(join.host, sizeof(join.host), "gpu-%d", i);
+    join.node_rank = node_rank;
+    return ct_members_holds(s->members, &join, address, since_ns, s->now);
+}
+
+static void beat(struct scene *s, int i, int64_t sent_ns)
+{
+    static struct ct_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.type = CT_MSG_BEAT;
+    msg.clock_ms = sent_ns / MS;
+    say_msg(s, i, &msg);
+}
+
+/* A ctrun that was started again comes before the end of the old one's connection. */
+static void test_who_comes_before_the_end_of_its_old_self_is_held(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 3);
+    run(&s, 2);
+    beat(&s, 1, s.now);
+    beat(&s, 2, s.now);
+    s.now += S;
+    int64_t since_ns = s.now;
+    assert_int_equal(try_join(&s, 2, -1), CT_ELIMIT);
+    assert_true(holds(&s, 2, -1, "10.0.0.2", since_ns));
+    s.now += S / 4;
+    beat(&s, 2, since_ns - S / 4); /* it was on its way */
+    assert_true(holds(&s, 2, -1, "10.0.0.2", since_ns));
+    gone(&s, 2);
+    assert_false(holds(&s, 2, -1, "10.0.0.2", since_ns)); /* it has a place now */
+    join(&s, 2);
+    end(&s);
+}
+
+static void test_who_is_one_too_many_is_not_held(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 3);
+    run(&s, 2);
+    beat(&s, 2, s.now);
+    s.now += S;
+    int64_t since_ns = s.now;
+    assert_false(holds(&s, 3, -1, "10.0.0.3", since_ns)); /* another machine */
+    assert_false(holds(&s, 2, -1, "10.6.6.6", since_ns)); /* says that it is this one */
+    assert_true(holds(&s, 2, -1, "10.0.0.2", since_ns));
+    s.nodes[2].wire_ns = -1; /* of our process, so it lives */
+    assert_false(holds(&s, 2, -1, "10.0.0.2", since_ns));
+    s.nodes[2].wire_ns = 0;
+    s.now += S;
+    beat(&s, 2, s.now); /* both live */
+    assert_false(holds(&s, 2, -1, "10.0.0.2", since_ns));
+    end(&s);
+}
+
+/* Its rank is taken, although there is room. */
+static void test_a_rank_of_its_old_self_is_waited_for(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 0, 0);
+    join_as(&s, 1, 1);
+    s.now += S;
+    int64_t since_ns = s.now;
+    assert_int_equal(try_join(&s, 1, 1), CT_EBUSY);
+    assert_true(holds(&s, 1, 1, "10.0.0.1", since_ns));
+    assert_false(holds(&s, 2, 1, "10.0.0.2", since_ns));
+    s.now += S; /* two beats are missing */
+    join_as(&s, 1, 1);
+    HEARS(&s, 1, "dropped");
+    end(&s);
+}
+
+static void test_a_join_is_held_for_a_limited_time(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    s.job.heartbeat_ms = CT_CONTROL_MAX_MS;
+    join(&s, 1);
+    join(&s, 2);
+    s.now += S;
+    int64_t since_ns = s.now;
+    s.now += CT_MEMBERS_HOLD_MS * MS - 1;
+    assert_true(holds(&s, 2, -1, "10.0.0.2", since_ns));
+    s.now++;
+    assert_false(holds(&s, 2, -1, "10.0.0.2", since_ns));
+    end(&s);
+}
+
+/* Nobody is waited for by a job that ends. */
+static void test_nobody_is_held_when_the_job_is_over(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    s.now += S;
+    int64_t since_ns = s.now;
+    assert_true(holds(&s, 2, -1, "10.0.0.2", since_ns));
+    preempt(&s, 1, 15);
+    assert_false(holds(&s, 2, -1, "10.0.0.2", since_ns));
+    end(&s);
+}
+
 static void test_the_host_says_what_the_job_is(void **state)
 {
     struct scene s;
@@ -563,6 +675,11 @@ int main(void)
         cmocka_unit_test(test_wishes_are_unique),
         cmocka_unit_test(test_restarted_agent_replaces_its_old_self),
         cmocka_unit_test(test_one_too_many),
+        cmocka_unit_test(test_who_comes_before_the_end_of_its_old_self_is_held),
+        cmocka_unit_test(test_who_is_one_too_many_is_not_held),
+        cmocka_unit_test(test_a_rank_of_its_old_self_is_waited_for),
+        cmocka_unit_test(test_a_join_is_held_for_a_limited_time),
+        cmocka_unit_test(test_nobody_is_held_when_the_job_is_over),
         cmocka_unit_test(test_the_host_says_what_the_job_is),
         cmocka_unit_test(test_a_place_is_taken_over_from_its_own_address),
         cmocka_unit_test(test_world_does_not_form),

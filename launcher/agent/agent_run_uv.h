@@ -53,9 +53,10 @@ struct ct_agent_store {
     bool own_on_all;            /* it listens on all addresses of this machine */
     struct ct_store_address address; /* of the job's store; changes when another node hosts it */
     char address_host[CT_HOST_MAX];  /* then: the text in `address` */
-    bool on_loopback; /* this node hosts the job's store at an address of the loopback, or at all
-                         addresses */
-    bool said_open;   /* the user was told that strangers may use a store of this node */
+    bool on_loopback;   /* this node hosts the job's store at an address of the loopback, or at all
+                           addresses */
+    bool said_open;     /* the user was told that strangers may use a store of this node */
+    bool said_unlisted; /* and that ctrun-stat does not list the job */
     char busy[CT_FAILURE_WHAT_MAX]; /* says which program has taken the store's port; "" = none */
     bool unresolved; /* the store's name was not known at the start: it may be this machine's */
     char registry[CT_JOB_FOLDER_MAX]; /* where the job is entered for ctrun-stat; "" = nowhere */

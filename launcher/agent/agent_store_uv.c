@@ -152,18 +152,29 @@ static void name_program(const struct ct_options *options, char out[CT_JOB_PROGR
     ct_buf_fini(&words);
 }
 
-/* Enters the job among those of this machine. A job that cannot be entered runs all the same, and
- * ctrun-stat needs its address. */
+/* A job that is not listed runs all the same. Nobody misses the list where it has no place at all,
+ * as in a container without /tmp, or with a root that cannot be written. */
+static void say_unlisted(struct ct_agent_run *run, const char *runtime_dir, const char *address,
+                         const struct ct_err *why)
+{
+    bool no_place = why->sys == EROFS || (why->sys == ENOENT && runtime_dir == NULL);
+    ct_log(&run->log, no_place || run->store.said_unlisted ? CT_LOG_INFO : CT_LOG_WARNING,
+           "ctrun-stat does not list this job, and needs its address %s: %s", address, why->text);
+    run->store.said_unlisted = run->store.said_unlisted || !no_place;
+}
+
+/* Enters the job among those of this machine. */
 static void enter_registry(struct ct_agent_run *run)
 {
     char folder[CT_JOB_FOLDER_MAX], address[CT_ADDR_JOIN_MAX], program[CT_JOB_PROGRAM_MAX];
     struct ct_err err = {0};
     const char *host = run->store.on_loopback ? "127.0.0.1" : run->store.address.host;
+    const char *runtime_dir = ct_environ_get(run->job->env, "XDG_RUNTIME_DIR");
     ct_addr_join(host, ct_server_port(run->store.server), address, sizeof(address));
-    ct_job_registry_folder(ct_environ_get(run->job->env, "XDG_RUNTIME_DIR"), geteuid(), folder);
+    ct_job_registry_folder(runtime_dir, geteuid(), folder);
     name_program(run->job->options, program);
     if (ct_job_registry_add(folder, address, run->job->run_id, program, &err) != 0) {
-        ct_log(&run->log, CT_LOG_INFO, "ctrun-stat needs the address %s: %s", address, err.text);
+        say_unlisted(run, runtime_dir, address, &err);
         return;
     }
     (void)snprintf(run->store.registry, sizeof(run->store.registry), "%s", folder);

@@ -344,7 +344,25 @@ class Machine(Ctstat):
         self.assertIn("is not this user's alone", self.ctrun_stat(env=self.env).err)
         self.assertEqual(self.ctrun_stat(port).code, 0)
         (self.tmp / "job").touch()
-        self.assertEqual(job.wait().code, 0)
+        result = job.wait()
+        self.assertEqual(result.code, 0)
+        self.assertEqual(
+            [line for line in result.err.splitlines() if "ctrun-stat" in line],
+            [f"ctrun: warning: ctrun-stat does not list this job, and needs its address 127.0.0.1:{port}: "
+             f"the folder of jobs {self.folder} is not this user's alone"],
+        )  # fmt: skip
+
+    def test_a_job_that_cannot_be_listed_says_so(self):
+        self.env["XDG_RUNTIME_DIR"] = self.tmp / "missing"
+        job, port = self.start_job("job")
+        (self.tmp / "job").touch()
+        result = job.wait()
+        self.assertEqual(result.code, 0)
+        self.assertIn(
+            f"does not list this job, and needs its address 127.0.0.1:{port}: cannot make the folder of jobs "
+            f"{self.tmp}/missing/ctrun: No such file or directory\n",
+            result.err,
+        )
 
 
 class Screens(Ctstat):

@@ -397,6 +397,7 @@ static void on_timer(uv_timer_t *timer)
         elector->reached = false;
         elector->told.id = 0;
         ct_election_told(&elector->election, &host, elector->told_term, ct_clock_now(NULL), &todo);
+        warn_of_far_term(elector);
         carry_out(elector, &todo);
         return;
     }

@@ -432,6 +432,23 @@ static void test_a_host_goes_on_while_it_does_not_reach_the_other_one(void **sta
     end(f);
 }
 
+/* It hosts in that term indeed, but nobody can have elected it. */
+static void test_a_host_of_a_term_out_of_reach_is_not_joined(void **state)
+{
+    struct fixture *f = new_fixture();
+    const struct ct_members_failover hosting = {.self = {.id = 9}, .term = CT_TERM_MAX};
+    (void)state;
+    begin(f, &good);
+    ct_server_host(f->agents[1].server, &hosting);
+    tell_first(f, 9, ct_server_port(f->agents[1].server), hosting.term);
+    run_until_warned(f, 1);
+    assert_non_null(
+        strstr(f->warned, "belongs to no world names a term that no election can have"));
+    assert_true(ct_elector_state(f->agents[0].elector)->state == CT_ELECTION_HOSTING);
+    assert_false(f->agents[0].joins);
+    end(f);
+}
+
 /* Each of them had a line, as long as whoever told it named another id. */
 static void test_hosts_that_are_not_reached_fill_no_log(void **state)
 {
@@ -474,6 +491,7 @@ int main(void)
         cmocka_unit_test(test_a_term_that_nobody_has_reached_is_warned_of),
         cmocka_unit_test(test_a_station_hosts_and_stops_hosting),
         cmocka_unit_test(test_a_host_goes_on_while_it_does_not_reach_the_other_one),
+        cmocka_unit_test(test_a_host_of_a_term_out_of_reach_is_not_joined),
         cmocka_unit_test(test_hosts_that_are_not_reached_fill_no_log),
         cmocka_unit_test(test_an_elector_that_reaches_for_a_host_can_be_closed),
     };

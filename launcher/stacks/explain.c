@@ -49,7 +49,7 @@ int ct_explain_stands(const struct ct_probe *probe, struct ct_stands *out)
 }
 
 /* Finds who holds the job up and appends the reason, in a clause. Of a rank that the verdict has
- * named, only what PyTorch has recorded of it. */
+ * named, only what was found of it or of all. */
 static int find_suspect(const struct ct_explain *explain, struct ct_buf *reason)
 {
     struct ct_stands stands;
@@ -62,7 +62,7 @@ static int find_suspect(const struct ct_explain *explain, struct ct_buf *reason)
         found = -1;
     }
     ct_stands_fini(&stands);
-    if (explain->suspect >= 0 && found != explain->suspect) {
+    if (explain->suspect >= 0 && found >= 0 && found != explain->suspect) {
         ct_buf_reset(reason);
     }
     return explain->suspect >= 0 ? explain->suspect : found;
@@ -71,6 +71,31 @@ static int find_suspect(const struct ct_explain *explain, struct ct_buf *reason)
 int ct_explain_suspect(const struct ct_explain *explain, struct ct_buf *reason)
 {
     return find_suspect(explain, reason);
+}
+
+/* Is this name one of those that were told by the workers before? */
+static bool was_named(const struct ct_probe *probe, int before, const char *name)
+{
+    for (int i = 0; i < before; i++) {
+        const char *other = "";
+        if (ct_stack_waits(&probe->answers[i].stack, &other) == CT_STACK_IN_COLLECTIVE &&
+            strcmp(name, other) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int ct_explain_operations(const struct ct_probe *probe, struct ct_buf *out)
+{
+    for (int i = 0; i < probe->count; i++) {
+        const char *name = "";
+        if (ct_stack_waits(&probe->answers[i].stack, &name) == CT_STACK_IN_COLLECTIVE &&
+            !was_named(probe, i, name)) {
+            ct_buf_addf(out, "%s%s", out->len > 0 ? ", " : "", name);
+        }
+    }
+    return ct_buf_status(out);
 }
 
 /* ---- where ----------------------------------------------------------------------------------- */

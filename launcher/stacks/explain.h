@@ -31,6 +31,10 @@ CT_MUST_CHECK int ct_explain_stands(const struct ct_probe *probe, struct ct_stan
  */
 int ct_explain_suspect(const struct ct_explain *explain, struct ct_buf *reason);
 
+/* Appends the names of the collectives in which workers wait, "all_reduce, broadcast"; nothing if
+ * none is known. Returns ct_buf_status(out). */
+int ct_explain_operations(const struct ct_probe *probe, struct ct_buf *out);
+
 /* Appends what was found, in lines that begin with `prefix`. CT_ENOMEM. */
 CT_MUST_CHECK int ct_explain_print(const struct ct_explain *explain, const char *prefix,
                                    struct ct_buf *out);

@@ -12,6 +12,7 @@
 #include "rendezvous/control/stands.h"
 
 #include "common/alloc.h"
+#include "common/ranges.h"
 #include "common/text.h"
 #include "rendezvous/wire/json.h"
 
@@ -23,6 +24,9 @@
  * them. */
 #define OPS_TOLD 3
 #define GROUPS_TOLD 16
+
+/* Different operations that a reason lists. */
+#define OPERATIONS_SHOWN 4
 
 int ct_stands_init(struct ct_stands *out, int count)
 {
@@ -388,6 +392,91 @@ static int find_elsewhere(const struct ct_stands *stands)
     return found >= 0 && !is_waiting_for_another(stands, found) ? found : -1;
 }
 
+/* The operation for whose end a rank waits; NULL = it waits for none, or it is not known. One that
+ * has begun a collective may do something else meanwhile. */
+static const char *operation_of(const struct ct_stands *stands, int rank)
+{
+    const struct ct_flight *flight = &stands->flights[rank];
+    for (int i = 0; !is_elsewhere(stands, rank) && i < flight->op_count; i++) {
+        if (flight->ops[i].pending) {
+            return flight->ops[i].name;
+        }
+    }
+    return is_in_collective(stands, rank) ? stands->in[rank] : NULL;
+}
+
+/* Can ranks that wait in it and in another one be about to meet? A message goes from a send to a
+ * receive, and a wait may be for anything. */
+static bool may_meet_another(const char *operation)
+{
+    static const char *const parts[] = {"send", "recv", "wait", "group", "probe", "test"};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        if (strcasestr(operation, parts[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct in_operation {
+    const struct ct_stands *stands;
+    const char *operation;
+};
+
+static bool is_in(const void *set, int rank)
+{
+    const struct in_operation *in = set;
+    return strcmp(operation_of(in->stands, rank), in->operation) == 0;
+}
+
+/* Is there an earlier rank in the same operation? */
+static bool is_listed(const struct ct_stands *stands, int rank)
+{
+    const struct in_operation in = {stands, operation_of(stands, rank)};
+    for (int i = 0; i < rank; i++) {
+        if (is_in(&in, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Appends which rank waits in what if all wait, but for different operations. Then none of them is
+ * to blame alone, and a user should hear of both sides. */
+static void add_different(const struct ct_stands *stands, struct ct_buf *reason)
+{
+    int operations = 0;
+    for (int i = 0; i < stands->count; i++) {
+        const char *operation = operation_of(stands, i);
+        if (operation == NULL || may_meet_another(operation)) {
+            return;
+        }
+        operations += !is_listed(stands, i);
+    }
+    for (int i = 0, shown = 0; operations > 1 && i < stands->count; i++) {
+        const struct in_operation in = {stands, operation_of(stands, i)};
+        const struct ct_ranges ranges = {.has = is_in, .set = &in, .count = stands->count};
+        if (is_listed(stands, i)) {
+            continue;
+        }
+        if (shown == OPERATIONS_SHOWN) {
+            ct_buf_addf(reason, ", others in %d more", operations - shown);
+            break;
+        }
+        ct_buf_addf(reason, shown > 0 ? ", " : "");
+        int count = ct_ranges_add_ranks(&ranges, reason);
+        ct_buf_addf(reason,
+                    shown > 0    ? " in %s"
+                    : count == 1 ? " waits in %s"
+                                 : " wait in %s",
+                    in.operation);
+        shown++;
+    }
+    if (operations > 1) {
+        ct_buf_addf(reason, ": they wait for different operations");
+    }
+}
+
 int ct_stands_judge(const struct ct_stands *stands, int *rank, struct ct_buf *reason)
 {
     struct ct_flight_verdict verdict;
@@ -402,6 +491,8 @@ int ct_stands_judge(const struct ct_stands *stands, int *rank, struct ct_buf *re
         add_absent(stands, *rank, reason);
     } else if ((*rank = find_elsewhere(stands)) >= 0) {
         ct_buf_addf(reason, "rank %d is on another line than all others", *rank);
+    } else {
+        add_different(stands, reason);
     }
     return ct_buf_status(reason);
 }

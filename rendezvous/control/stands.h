@@ -47,6 +47,8 @@ CT_MUST_CHECK int ct_stands_decode(const char *text, int first, int count, struc
  *   2. by the stacks, the only one that is in no collective while all others are in one;
  *   3. of three or more ranks, the only one in another place than all others, which are in one,
  *      unless it has come to a collective and one of the others has not.
+ * If nobody stands out, and all ranks wait, but for different operations, the clause says who waits
+ * in which.
  * CT_ENOMEM. */
 CT_MUST_CHECK int ct_stands_judge(const struct ct_stands *stands, int *rank, struct ct_buf *reason);
 

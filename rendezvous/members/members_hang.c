@@ -167,7 +167,7 @@ void members_hang_vote(struct ct_members *m, struct ct_member *member,
 
 /* ---- the answers ----------------------------------------------------------------------------- */
 
-/* Judges what the members have told. Gives -1 if no rank stands out. */
+/* Judges what the members have told. Gives -1 if no rank stands out, perhaps with a reason, too. */
 static int judge_stands(const struct ct_members *m, struct ct_buf *reason)
 {
     struct ct_stands stands;
@@ -209,6 +209,8 @@ static void conclude(struct ct_members *m)
         if (member != NULL && !member->finished) { /* else nobody would act */
             verdict.kind = CT_HANG_VOTE_NAMED;
             verdict.rank = rank;
+            (void)snprintf(text, sizeof(text), "%s", ct_buf_cstr(&reason));
+        } else if (rank < 0 && ct_buf_status(&reason) == 0 && reason.len > 0) {
             (void)snprintf(text, sizeof(text), "%s", ct_buf_cstr(&reason));
         } else {
             (void)snprintf(text, sizeof(text), "%s", host_of_rank(m, verdict.rank));

@@ -93,6 +93,33 @@ static void test_of_two_the_one_that_did_not_come_is_named(void **state)
                      "    main thread:\n      /srv/t.py:7 in step\n");
 }
 
+#define IN(FUNCTION) \
+    "File \"/v/site-packages/torch/distributed/distributed_c10d.py\", line 3 in " FUNCTION "\n"
+
+static void test_both_of_two_that_cannot_meet_are_told(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct ct_buf operations = CT_BUF_INIT;
+    static const char *const lines[] = {IN("all_reduce") AT(20), IN("broadcast") AT(7)};
+    begin(&rig, lines, 2);
+    rig.explain.first_rank = 0;
+    assert_int_equal(ct_explain_operations(&rig.probe, &operations), 0);
+    assert_string_equal(ct_buf_cstr(&operations), "all_reduce, broadcast");
+    ct_buf_fini(&operations);
+    /* Also if the verdict has named one of them. */
+    rig.explain.suspect = 1;
+    assert_explained(
+        &rig, 1,
+        "> rank 0 waits in all_reduce, rank 1 in broadcast: they wait for different operations\n"
+        "> rank 1 is at t.py:7 in step, inside broadcast\n"
+        "> rank 0 is at t.py:20 in step, inside all_reduce\n"
+        "> stack of rank 1, from py-spy:\n"
+        "    main thread:\n"
+        "      /v/site-packages/torch/distributed/distributed_c10d.py:3 in broadcast\n"
+        "      /srv/t.py:7 in step\n");
+}
+
 static void test_nobody_is_named_where_nobody_stands_out(void **state)
 {
     (void)state;
@@ -278,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_only_rank_on_another_line_is_named),
         cmocka_unit_test(test_of_two_the_one_that_did_not_come_is_named),
+        cmocka_unit_test(test_both_of_two_that_cannot_meet_are_told),
         cmocka_unit_test(test_nobody_is_named_where_nobody_stands_out),
         cmocka_unit_test(test_ranks_of_other_machines_may_be_the_cause),
         cmocka_unit_test(test_the_verdict_is_not_questioned),

@@ -103,8 +103,22 @@ static void test_who_did_not_come_is_named(void **state)
         /* The odd one has come, and the others hold it up. */
         {{"a", "b", "a"}, {NONE, "barrier", NONE}, 3, -1, ""},
         {{"a", "b", "a"}, {"", "barrier", NONE}, 3, -1, ""},
-        /* Both wait, or it is not known whether one waits, or none does. */
-        {{"a", "b"}, {"barrier", "all_reduce"}, 2, -1, ""},
+        /* All wait, but not for each other. */
+        {{"a", "b"},
+         {"all_reduce", "broadcast"},
+         2,
+         -1,
+         "rank 0 waits in all_reduce, rank 1 in broadcast: they wait for different operations"},
+        {{"a", "b", "b", "a"},
+         {"all_reduce", "broadcast", "broadcast", "all_reduce"},
+         4,
+         -1,
+         "ranks 0, 3 wait in all_reduce, ranks 1-2 in broadcast: they wait for different "
+         "operations"},
+        {{"a", "a"}, {"barrier", "barrier"}, 2, -1, ""},
+        {{"a", "b"}, {"send", "recv"}, 2, -1, ""},
+        {{"a", "b"}, {"MPI_Allreduce", "MPI_Waitall"}, 2, -1, ""},
+        /* It is not known whether one waits, or none does. */
         {{"a", "b"}, {"barrier", ""}, 2, -1, ""},
         {{"a", "b"}, {NONE, NONE}, 2, -1, ""},
         {{"a", "b", "c"}, {"barrier", NONE, ""}, 3, -1, ""},

@@ -268,6 +268,24 @@ static void answers_of_a_world_that_is_over_are_dropped(void **state)
     end(&s);
 }
 
+static void who_waits_in_which_collective_is_told(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_waiting(&s);
+    all_wait(&s, 3);
+    forget(&s);
+    for (int node = 1; node <= 3; node++) {
+        tell_stands(&s, node, 0,
+                    node == 1 ? "[{\"in\":\"all_reduce\"},{\"in\":\"all_reduce\"}]"
+                              : "[{\"in\":\"broadcast\"},{\"in\":\"broadcast\"}]");
+    }
+    expect_verdict(&s, CT_HANG_VOTE_ALL, 0, false,
+                   "ranks 0-1 wait in all_reduce, ranks 2-5 in broadcast: they wait for different "
+                   "operations");
+    end(&s);
+}
+
 static void an_older_ctrun_makes_the_first_verdict_the_last(void **state)
 {
     struct scene s;
@@ -302,6 +320,7 @@ int main(void)
         cmocka_unit_test(a_machine_that_has_finished_is_not_named),
         cmocka_unit_test(nobody_is_named_when_a_worker_moves_meanwhile),
         cmocka_unit_test(answers_of_a_world_that_is_over_are_dropped),
+        cmocka_unit_test(who_waits_in_which_collective_is_told),
         cmocka_unit_test(an_older_ctrun_makes_the_first_verdict_the_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

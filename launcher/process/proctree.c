@@ -25,6 +25,9 @@
 /* The fields of a stat file: at most 52 numbers of 20 digits and a name of 64 bytes. */
 #define STAT_MAX 1280
 
+/* PF_EXITING in the kernel's include/linux/sched.h, which no header for programs has. */
+#define FLAG_EXITING 0x4U
+
 void ct_proctree_fini(struct ct_proctree *tree)
 {
     if (tree != NULL) {
@@ -46,13 +49,14 @@ bool ct_proctree_parse(const char *text, size_t len, struct ct_proctree_entry *o
      * cannot, so the last ')' ends the name. */
     const char *rest = strrchr(copy, ')');
     int pid, ppid, pgrp, session;
+    unsigned flags;
     char state;
     uint64_t user, system, start, rss;
     if (rest == NULL || sscanf(copy, "%d (", &pid) != 1 ||
         sscanf(rest,
-               ") %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %" SCNu64 " %" SCNu64
+               ") %c %d %d %d %*d %*d %u %*u %*u %*u %*u %" SCNu64 " %" SCNu64
                " %*d %*d %*d %*d %*d %*d %" SCNu64 " %*u %" SCNu64,
-               &state, &ppid, &pgrp, &session, &user, &system, &start, &rss) != 8) {
+               &state, &ppid, &pgrp, &session, &flags, &user, &system, &start, &rss) != 9) {
         return false;
     }
     *out = (struct ct_proctree_entry){.pid = pid,
@@ -60,6 +64,7 @@ bool ct_proctree_parse(const char *text, size_t len, struct ct_proctree_entry *o
                                       .pgrp = pgrp,
                                       .session = session,
                                       .state = state,
+                                      .exiting = (flags & FLAG_EXITING) != 0,
                                       .start = start,
                                       .cpu_ticks = user + system,
                                       .rss_pages = rss};

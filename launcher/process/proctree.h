@@ -17,6 +17,7 @@
 struct ct_proctree_entry {
     pid_t pid, ppid, pgrp, session;
     char state;         /* as in /proc/PID/stat: R, S, D, T, Z, ... */
+    bool exiting;       /* it has called exit, or was killed, and the kernel clears it away */
     bool marked;        /* the caller's; false after reading */
     uint64_t start;     /* clock ticks since boot */
     uint64_t cpu_ticks; /* CPU time of all its threads, in user mode and in the kernel */

@@ -94,6 +94,10 @@ static void test_stat_lines_are_hostile(void **state)
     assert_int_equal(e.session, 5);
     assert_int_equal(e.start, 987654321);
     assert_int_equal(e.rss_pages, 42);
+    assert_false(e.exiting);
+    const char exits[] = "12 (a) R 3 4 5 0 -1 68 1 2 3 4 5 6 7 8 20 0 1 0 987654321 1 42 3";
+    assert_true(ct_proctree_parse(exits, strlen(exits), &e));
+    assert_true(e.exiting);
     size_t enough = (size_t)(strstr(good, "42 3") - good) + 1;
     for (size_t len = 0; len < enough; len++) {
         assert_false(ct_proctree_parse(good, len, &e));

@@ -195,6 +195,7 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
         .shutdown_timeout_ms =
             ct_agent_failover_grace_ms(run, run->job->options->shutdown_timeout_ms),
         .tail = "",
+        .kernel_stack = run->workers.list[run->agent.failure.local_rank].hang.kernel_stack,
         .strays = run->workers.stopped.strays,
         .killed = run->workers.stopped.killed,
         .left = run->workers.stopped.left,

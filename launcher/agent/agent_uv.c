@@ -206,6 +206,7 @@ static int open_monitors(struct ct_agent_run *run, struct ct_err *err)
                                               .workers = workers->list,
                                               .stopping = &workers->stopping,
                                               .asker = &run->asker,
+                                              .log = &run->report.story.hangs,
                                               .on_stands = ct_agent_tell_stands,
                                               .on_report = ct_agent_tell_hang,
                                               .data = run};

@@ -37,18 +37,26 @@
 /* Samples of state and CPU time in a row on which a verdict may rest. */
 #define KNOWN_SAMPLES 2
 
+/* CPU time that a rank had used at a moment. */
+struct cpu_mark {
+    int64_t ns, cpu_ns;
+};
+
 struct ct_hang_rank {
     bool warmed_up;
     bool has_page;
     struct ct_progress page; /* as last seen */
-    int64_t moved_ns;        /* when it last made progress; 0 = not seen yet */
+    int64_t moved_ns;        /* when it last made progress, or its time began anew; 0 = not seen */
+    int64_t progress_ns;     /* when it last made progress */
     int64_t stopped_ns;      /* since when its process is stopped; 0 = it is not */
     int64_t step_ns;         /* when the step of `page` was first seen */
     int64_t slowest_ns; /* the longest step; without a page, the longest time without CPU use */
     int usual;          /* the number of steps measured in slowest_ns */
     bool has_cpu;
-    int64_t cpu_ns;             /* CPU time when it was last found busy, or at the first look */
-    int64_t busy_ns;            /* when that was */
+    int64_t busy_ns; /* when it was last found busy, or at the first look */
+    /* What it has used is measured since `from`, which is at most a timeout ago, and from half of
+     * one on `next` takes its place. */
+    struct cpu_mark from, next;
     int known;                  /* how many samples in a row had cpu_ns */
     int64_t queued_ns, used_ns; /* of the last sample, if its time is not 0 */
     int64_t queued_at_ns;
@@ -78,10 +86,31 @@ void ct_hang_reset(struct ct_hang *hang)
 {
     memset(hang->rank, 0, (size_t)hang->ranks * sizeof(*hang->rank));
     hang->last_ns = 0;
-    hang->reported = hang->tells_waits = false;
+    hang->tells_waits = false;
+    hang->standing = (struct ct_hang_verdict){.reason = CT_HANG_NONE};
 }
 
 /* ---- what a sample says of one rank ---------------------------------------------------------- */
+
+/* INT64_MAX means that the timeout is not known yet. */
+static int64_t timeout_of(const struct ct_hang *hang, const struct ct_hang_rank *rank)
+{
+    if (!rank->warmed_up) {
+        return INT64_MAX;
+    }
+    if (hang->timeout_ns > 0) {
+        return hang->timeout_ns;
+    }
+    if (rank->has_page && rank->usual < USUAL_STEPS) {
+        return INT64_MAX;
+    }
+    bool told = rank->has_page && (hang->tells_waits || hang->ranks == 1);
+    int64_t floor = told ? CT_HANG_AUTO_MIN_NS : CT_HANG_AUTO_MIN_QUIET_NS;
+    int64_t wanted = rank->slowest_ns < INT64_MAX / CT_HANG_AUTO_FACTOR
+                         ? rank->slowest_ns * CT_HANG_AUTO_FACTOR
+                         : INT64_MAX;
+    return wanted > floor ? wanted : floor;
+}
 
 static bool works_alone(enum ct_phase phase)
 {
@@ -96,8 +125,17 @@ static bool is_untold(const struct ct_hang *hang, const struct ct_hang_sample *s
            !alone;
 }
 
-/* Has it used the CPU since it was last found busy? */
-static bool take_cpu(struct ct_hang_rank *rank, const struct ct_hang_sample *sample, int64_t now)
+/* In how much time the use of the CPU is measured. What a rank did before says nothing of now, and
+ * the share that counts as work would be of all that time. */
+static int64_t window_of(const struct ct_hang *hang, const struct ct_hang_rank *rank)
+{
+    int64_t timeout_ns = timeout_of(hang, rank);
+    return timeout_ns != INT64_MAX ? timeout_ns : CT_HANG_AUTO_MIN_QUIET_NS;
+}
+
+/* Has it used the CPU, since it was last found busy or within the last timeout? */
+static bool take_cpu(const struct ct_hang *hang, struct ct_hang_rank *rank,
+                     const struct ct_hang_sample *sample, int64_t now)
 {
     if (sample->cpu_ns < 0) {
         rank->has_cpu = false;
@@ -105,15 +143,20 @@ static bool take_cpu(struct ct_hang_rank *rank, const struct ct_hang_sample *sam
         return false;
     }
     rank->known++;
-    int64_t used = sample->cpu_ns - rank->cpu_ns;
-    int64_t quiet = (now - rank->busy_ns) / 100 * QUIET_PERCENT;
+    const struct cpu_mark mark = {now, sample->cpu_ns};
+    int64_t window = window_of(hang, rank);
+    int64_t used = sample->cpu_ns - rank->from.cpu_ns, idle = now - rank->busy_ns;
+    int64_t quiet = (idle < window ? idle : window) / 100 * QUIET_PERCENT;
     /* The time is less than before if a child has ended, which counts as work. */
     bool busy = used < 0 || (used >= QUIET_MIN_NS && used >= quiet);
     if (!rank->has_cpu || busy) {
         busy = busy && rank->has_cpu;
         rank->has_cpu = true;
-        rank->cpu_ns = sample->cpu_ns;
+        rank->from = rank->next = mark;
         rank->busy_ns = now;
+    } else if (now - rank->next.ns >= window / 2) {
+        rank->from = rank->next;
+        rank->next = mark;
     }
     return busy;
 }
@@ -124,8 +167,11 @@ static bool take_queue(struct ct_hang_rank *rank, const struct ct_hang_sample *s
     int64_t queued = sample->queued_ns - rank->queued_ns, used = sample->cpu_ns - rank->used_ns;
     int64_t span = now - rank->queued_at_ns;
     bool known = sample->queued_ns >= 0 && sample->cpu_ns >= 0;
-    bool starved = known && rank->queued_at_ns != 0 && queued >= span / 100 * STARVED_PERCENT &&
-                   queued / STARVED_FACTOR >= used;
+    /* The kernel counts the wait of a thread when it is over: of one that waits on, it says 0. */
+    bool waits_on = sample->state == 'R' && used == 0;
+    bool starved =
+        known && rank->queued_at_ns != 0 &&
+        (waits_on || (queued >= span / 100 * STARVED_PERCENT && queued / STARVED_FACTOR >= used));
     rank->queued_at_ns = known ? now : 0;
     rank->queued_ns = sample->queued_ns;
     rank->used_ns = sample->cpu_ns;
@@ -161,11 +207,11 @@ static bool take_page(struct ct_hang_rank *rank, const struct ct_hang_sample *sa
     return moved;
 }
 
-static bool take_sample(struct ct_hang *hang, int local_rank, const struct ct_hang_sample *sample,
+static void take_sample(struct ct_hang *hang, int local_rank, const struct ct_hang_sample *sample,
                         int64_t now)
 {
     struct ct_hang_rank *rank = &hang->rank[local_rank];
-    bool busy = take_cpu(rank, sample, now);
+    bool busy = take_cpu(hang, rank, sample, now);
     bool starved = take_queue(rank, sample, now), moved;
     bool cpu_counts =
         !sample->has_page || works_alone(sample->page.phase) || is_untold(hang, sample);
@@ -179,8 +225,10 @@ static bool take_sample(struct ct_hang *hang, int local_rank, const struct ct_ha
             rank->slowest_ns = now - rank->moved_ns;
         }
     }
-    moved = moved || starved;
     if (moved || rank->moved_ns == 0) {
+        rank->progress_ns = now;
+    }
+    if (moved || starved || rank->moved_ns == 0) {
         rank->moved_ns = now;
     }
     if (sample->state != 'T') {
@@ -188,7 +236,6 @@ static bool take_sample(struct ct_hang *hang, int local_rank, const struct ct_ha
     } else if (rank->stopped_ns == 0) {
         rank->stopped_ns = now;
     }
-    return moved;
 }
 
 /* ---- when ------------------------------------------------------------------------------------ */
@@ -196,26 +243,6 @@ static bool take_sample(struct ct_hang *hang, int local_rank, const struct ct_ha
 static bool is_watched(const struct ct_hang_sample *sample)
 {
     return sample->alive && !(sample->has_page && sample->page.phase == CT_PHASE_DONE);
-}
-
-/* INT64_MAX means that the timeout is not known yet. */
-static int64_t timeout_of(const struct ct_hang *hang, const struct ct_hang_rank *rank)
-{
-    if (!rank->warmed_up) {
-        return INT64_MAX;
-    }
-    if (hang->timeout_ns > 0) {
-        return hang->timeout_ns;
-    }
-    if (rank->has_page && rank->usual < USUAL_STEPS) {
-        return INT64_MAX;
-    }
-    bool told = rank->has_page && (hang->tells_waits || hang->ranks == 1);
-    int64_t floor = told ? CT_HANG_AUTO_MIN_NS : CT_HANG_AUTO_MIN_QUIET_NS;
-    int64_t wanted = rank->slowest_ns < INT64_MAX / CT_HANG_AUTO_FACTOR
-                         ? rank->slowest_ns * CT_HANG_AUTO_FACTOR
-                         : INT64_MAX;
-    return wanted > floor ? wanted : floor;
 }
 
 /* How long the whole job stands still, and the longest timeout of its ranks. */
@@ -432,11 +459,10 @@ static void start_anew(struct ct_hang *hang, int64_t now)
     }
 }
 
-/* Takes all samples. Returns true when a rank has made progress or the time starts anew. */
-static bool take_all(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now)
+static void take_all(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now)
 {
     bool paused = hang->last_ns != 0 && now - hang->last_ns > PAUSE_NS;
-    bool traced = false, moved = false;
+    bool traced = false;
     for (int i = 0; i < hang->ranks; i++) {
         bool tells = samples[i].alive && samples[i].has_page && samples[i].page.tells_waits;
         hang->tells_waits = hang->tells_waits || tells;
@@ -444,7 +470,7 @@ static bool take_all(struct ct_hang *hang, const struct ct_hang_sample *samples,
     for (int i = 0; i < hang->ranks; i++) {
         hang->rank[i].wrote = hang->rank[i].worked = false;
         if (samples[i].alive) {
-            moved = take_sample(hang, i, &samples[i], now) || moved;
+            take_sample(hang, i, &samples[i], now);
             traced = traced || samples[i].state == 't';
         }
     }
@@ -452,7 +478,6 @@ static bool take_all(struct ct_hang *hang, const struct ct_hang_sample *samples,
     if (paused || traced) {
         start_anew(hang, now);
     }
-    return moved || paused || traced;
 }
 
 /* Returns the watched rank with the lowest step; *alone is false if several have that step. */
@@ -474,6 +499,18 @@ static int find_lowest_step(const struct view *view, bool *alone)
     return lowest;
 }
 
+/* For how long no rank has made progress, also where the time began anew meanwhile. */
+static int64_t without_progress_ns(const struct ct_hang *hang, const struct ct_hang_sample *samples,
+                                   int64_t now)
+{
+    int64_t still_ns = INT64_MAX;
+    for (int i = 0; i < hang->ranks; i++) {
+        int64_t still = now - hang->rank[i].progress_ns;
+        still_ns = is_watched(&samples[i]) && still < still_ns ? still : still_ns;
+    }
+    return still_ns;
+}
+
 void ct_hang_local_vote(const struct ct_hang *hang, const struct ct_hang_sample *samples,
                         int64_t now_ns, struct ct_hang_vote *out)
 {
@@ -485,7 +522,7 @@ void ct_hang_local_vote(const struct ct_hang *hang, const struct ct_hang_sample 
         return;
     }
     out->sure = hang->timeout_ns > 0;
-    out->still_ms = all.still_ns / CT_NS_PER_MS;
+    out->still_ms = without_progress_ns(hang, samples, now_ns) / CT_NS_PER_MS;
     if ((out->rank = find(&view, is_stopped, true)) >= 0) {
         out->kind = CT_HANG_VOTE_STOPPED;
     } else if ((out->rank = find(&view, is_busy, true)) >= 0) {
@@ -517,10 +554,18 @@ void ct_hang_take_job_verdict(struct ct_hang *hang, int local_rank, int kind, in
     };
     const struct ct_hang_rank *rank = &hang->rank[local_rank];
     *out = (struct ct_hang_verdict){.reason = CT_HANG_NONE};
-    if (!hang->reported && reasons[kind] != CT_HANG_NONE) {
+    bool names = kind != CT_HANG_VOTE_ALL && hang->standing.reason == CT_HANG_ALL;
+    if ((hang->standing.reason == CT_HANG_NONE || names) && reasons[kind] != CT_HANG_NONE) {
         *out = (struct ct_hang_verdict){reasons[kind], local_rank, now_ns - rank->moved_ns,
                                         timeout_of(hang, rank)};
-        hang->reported = true;
+        hang->standing = *out;
+    }
+}
+
+void ct_hang_name(struct ct_hang *hang, const struct ct_hang_verdict *verdict)
+{
+    if (hang->standing.reason != CT_HANG_NONE) {
+        hang->standing = *verdict;
     }
 }
 
@@ -562,7 +607,8 @@ int ct_hang_busy_alone(const struct ct_hang *hang, const struct ct_hang_sample *
     }
     bool others_wait = watched >= 2 && busy >= 0 && timeout_ns != INT64_MAX &&
                        others_still_ns(hang, samples, busy, now_ns) >= timeout_ns;
-    return others_wait && hang->whole_job && !hang->reported ? busy : -1;
+    bool stands = hang->standing.reason != CT_HANG_NONE;
+    return others_wait && hang->whole_job && !stands ? busy : -1;
 }
 
 void ct_hang_take_loop(struct ct_hang *hang, const struct ct_hang_sample *samples, int local_rank,
@@ -574,20 +620,33 @@ void ct_hang_take_loop(struct ct_hang *hang, const struct ct_hang_sample *sample
         .still_ns = others_still_ns(hang, samples, local_rank, now_ns),
         .timeout_ns = timeout_of(hang, &hang->rank[local_rank]),
     };
-    hang->reported = true;
+    hang->standing = *out;
+}
+
+/* Is a rank still stopped that is named because it was? A debugger stops it in another state. */
+static bool stays_stopped(const struct ct_hang_sample *samples,
+                          const struct ct_hang_verdict *verdict)
+{
+    const struct ct_hang_sample *suspect = &samples[verdict->local_rank];
+    return verdict->reason == CT_HANG_STOPPED && is_watched(suspect) &&
+           (suspect->state == 'T' || suspect->state == 't');
 }
 
 bool ct_hang_is_over(const struct ct_hang *hang, const struct ct_hang_sample *samples,
                      const struct ct_hang_verdict *verdict)
 {
     int suspect = verdict->local_rank;
-    if (verdict->reason == CT_HANG_STOPPED && samples[suspect].alive &&
-        samples[suspect].state == 'T') {
+    if (stays_stopped(samples, verdict)) {
         return false;
+    }
+    if (verdict->reason != CT_HANG_ALL && !is_watched(&samples[suspect])) {
+        return true; /* it has ended */
     }
     for (int i = 0; i < hang->ranks; i++) {
         bool turns = verdict->reason == CT_HANG_LOOPS && i == suspect;
-        if (hang->rank[i].wrote || (hang->rank[i].worked && !turns)) {
+        bool traced = samples[i].state == 't'; /* what it does then, the debugger has it do */
+        if (samples[i].alive && !traced &&
+            (hang->rank[i].wrote || (hang->rank[i].worked && !turns))) {
             return true;
         }
     }
@@ -596,34 +655,35 @@ bool ct_hang_is_over(const struct ct_hang *hang, const struct ct_hang_sample *sa
 
 bool ct_hang_resume(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns)
 {
+    bool wrote = false;
     for (int i = 0; i < hang->ranks; i++) {
         struct ct_hang_rank *rank = &hang->rank[i];
         rank->has_cpu = false; /* the next sample is compared with nothing */
         rank->queued_at_ns = 0;
-        if (rank->has_page && samples[i].has_page &&
-            (samples[i].page.stamp_ns != rank->page.stamp_ns ||
-             samples[i].page.step != rank->page.step ||
-             samples[i].page.phase != rank->page.phase)) {
-            return false; /* the next step takes it for progress */
-        }
+        wrote = wrote || (rank->has_page && samples[i].has_page &&
+                          (samples[i].page.stamp_ns != rank->page.stamp_ns ||
+                           samples[i].page.step != rank->page.step ||
+                           samples[i].page.phase != rank->page.phase));
     }
     hang->last_ns = now_ns;
-    return hang->reported;
+    return hang->standing.reason != CT_HANG_NONE &&
+           (!wrote || stays_stopped(samples, &hang->standing));
 }
 
 void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
                   struct ct_hang_verdict *out)
 {
     *out = (struct ct_hang_verdict){.reason = CT_HANG_NONE};
-    bool moved = take_all(hang, samples, now_ns);
+    take_all(hang, samples, now_ns);
+    if (hang->standing.reason != CT_HANG_NONE && ct_hang_is_over(hang, samples, &hang->standing)) {
+        hang->standing.reason = CT_HANG_NONE;
+    }
     struct stillness all = measure(hang, samples, now_ns);
     const struct view view = {hang, samples, all.watched};
     int suspect = all.watched > 0 ? stopped_too_long(hang, samples, now_ns) : -1;
     bool still = all.watched > 0 && all.timeout_ns != INT64_MAX && all.still_ns >= all.timeout_ns;
-    if (moved && suspect < 0) {
-        hang->reported = false;
-    }
-    if (hang->reported || (!still && suspect < 0) || !all_known(hang, samples)) {
+    if (hang->standing.reason != CT_HANG_NONE || (!still && suspect < 0) ||
+        !all_known(hang, samples)) {
         return;
     }
     struct ct_hang_verdict verdict = {.timeout_ns = all.timeout_ns};
@@ -632,7 +692,7 @@ void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, in
         const struct ct_hang_rank *rank = &hang->rank[verdict.local_rank];
         verdict.timeout_ns = timeout_of(hang, rank);
         verdict.still_ns = now_ns - rank->moved_ns;
-        hang->reported = true;
+        hang->standing = verdict;
         *out = verdict;
     }
 }

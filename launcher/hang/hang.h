@@ -106,7 +106,8 @@ struct ct_hang {
     bool tells_waits; /* a rank with a page has told that it waits */
     int64_t timeout_ns;
     int64_t last_ns; /* of the last sample, 0 = none */
-    bool reported;   /* the verdict was given; no other one until a rank makes progress */
+    struct ct_hang_verdict
+        standing; /* was given and is not over; no other one is given meanwhile */
     struct ct_hang_rank *rank;
 };
 
@@ -122,7 +123,7 @@ void ct_hang_reset(struct ct_hang *hang);
 bool ct_hang_wants_proc(const struct ct_hang *hang, int local_rank, int64_t now_ns);
 
 /* Takes a sample of each rank, in the order of local ranks. A verdict is given once; the next one
- * can only follow after a rank has made progress again. */
+ * can only follow when it is over (ct_hang_is_over()). */
 void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns,
                   struct ct_hang_verdict *out);
 
@@ -131,21 +132,27 @@ void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, in
  * Returns true if no rank has made progress on its page meanwhile. */
 bool ct_hang_resume(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns);
 
-/* Has a rank made progress, as the last samples say, so that the hang of this verdict is over? What
- * does not count: that the time starts anew; of a rank in an endless loop its use of the CPU; and
- * anything while a rank that is named because it is stopped is stopped. */
+/* Has a rank made progress, as the last samples say, or has the suspect ended, so that the hang of
+ * this verdict is over? What does not count: that the time starts anew; that a rank was starved;
+ * what a debugger has a rank do; of a rank in an endless loop its use of the CPU; and anything
+ * while a rank that is named because it is stopped is stopped. */
 bool ct_hang_is_over(const struct ct_hang *hang, const struct ct_hang_sample *samples,
                      const struct ct_hang_verdict *verdict);
 
 /* Gives what this machine tells the others about its workers, from the samples of the last step.
- * `rank` is a local one. The kind is CT_HANG_VOTE_NO while a rank makes progress. */
+ * `rank` is a local one. The kind is CT_HANG_VOTE_NO while a rank makes progress, and for a timeout
+ * after the time has begun anew. `still_ms` counts from the last progress in any case, so that
+ * others can tell a hang that they know from a new one. */
 void ct_hang_local_vote(const struct ct_hang *hang, const struct ct_hang_sample *samples,
                         int64_t now_ns, struct ct_hang_vote *out);
 
 /* Takes a verdict of all machines: this worker holds the job up. `kind` is that of the verdict.
- * Gives it as a verdict of this machine, unless one was given already. */
+ * Gives it as a verdict of this machine, unless one stands that says as much. */
 void ct_hang_take_job_verdict(struct ct_hang *hang, int local_rank, int kind, int64_t now_ns,
                               struct ct_hang_verdict *out);
+
+/* Takes the suspect whom the stacks have named into the verdict that stands, which named nobody. */
+void ct_hang_name(struct ct_hang *hang, const struct ct_hang_verdict *verdict);
 
 /* Returns the local rank that uses the CPU while all other ranks of the job have waited for the
  * whole timeout; -1 = there is none, or the last verdict still holds. Programs that tell their
@@ -163,14 +170,12 @@ CT_MUST_CHECK int ct_hang_reason_text(const struct ct_hang_verdict *verdict,
                                       const struct ct_hang_sample *suspect, struct ct_buf *out);
 
 /* Appends the verdict in words: who, for how long and why (of CT_HANG_ALL, only that the job hangs
- * and for how long), then what the suspect does (with
- * `stack`, its kernel stack, indented, or ""), then what the others do, and what the verdict rests
- * on if that may mislead. Each line begins with `prefix`. `first_rank` is the global rank of local
- * rank 0. CT_ENOMEM. */
+ * and for how long), then what the suspect does, then what the others do, and what the verdict
+ * rests on if that may mislead. Each line begins with `prefix`. `first_rank` is the global rank of
+ * local rank 0. CT_ENOMEM. */
 CT_MUST_CHECK int ct_hang_describe(const struct ct_hang *hang,
                                    const struct ct_hang_verdict *verdict,
                                    const struct ct_hang_sample *samples, int first_rank,
-                                   const char *stack, int64_t now_ns, const char *prefix,
-                                   struct ct_buf *out);
+                                   int64_t now_ns, const char *prefix, struct ct_buf *out);
 
 #endif

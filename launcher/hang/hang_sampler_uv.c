@@ -87,6 +87,10 @@ static void read_cpu(struct ct_hang_sampler *sampler)
         if (!sample->alive || leader == NULL) {
             continue;
         }
+        if (leader->exiting) { /* to free the memory of a large process takes long */
+            sample->alive = false;
+            continue;
+        }
         sample->state = leader->state;
         sample->cpu_ns = 0;
         sample->queued_ns = read_queued(sample->pid);
@@ -170,16 +174,22 @@ static void tell(struct ct_hang_sampler *sampler, const struct ct_hang_verdict *
                  int64_t now)
 {
     struct ct_buf text = CT_BUF_INIT, stack = CT_BUF_INIT, why = CT_BUF_INIT;
-    read_stack(sampler->samples[verdict->local_rank].pid, &stack);
-    const char *frames = ct_buf_cstr(&stack);
-    int rc =
-        ct_hang_describe(&sampler->hang, verdict, sampler->samples, sampler->options.first_rank,
-                         frames != NULL ? frames : "", now, sampler->options.prefix, &text);
+    const struct ct_hang_sample *suspect = &sampler->samples[verdict->local_rank];
+    int rc = ct_hang_describe(&sampler->hang, verdict, sampler->samples,
+                              sampler->options.first_rank, now, sampler->options.prefix, &text);
     const char *words = rc == 0 ? ct_buf_cstr(&text) : NULL;
-    rc = ct_hang_reason_text(verdict, &sampler->samples[verdict->local_rank], &why);
+    rc = ct_hang_reason_text(verdict, suspect, &why);
     const char *reason = rc == 0 ? ct_buf_cstr(&why) : NULL;
-    sampler->options.on_verdict(sampler->options.data, verdict, words != NULL ? words : "",
-                                reason != NULL ? reason : "");
+    if (verdict->reason != CT_HANG_ALL) {
+        read_stack(suspect->pid, &stack);
+    }
+    const char *frames = ct_buf_cstr(&stack);
+    const struct ct_hang_words all = {
+        .text = words != NULL ? words : "",
+        .why = reason != NULL ? reason : "",
+        .kernel_stack = frames != NULL ? frames : "",
+    };
+    sampler->options.on_verdict(sampler->options.data, verdict, &all);
     ct_buf_fini(&why);
     ct_buf_fini(&stack);
     ct_buf_fini(&text);
@@ -206,12 +216,10 @@ static void judge_hang(struct ct_hang_sampler *sampler, int64_t now)
     }
     ct_hang_local_vote(&sampler->hang, sampler->samples, now, &sampler->still);
     int busy = ct_hang_busy_alone(&sampler->hang, sampler->samples, now);
+    sampler->options.on_sampled(sampler->options.data); /* an older hang may be over */
     if (verdict.reason != CT_HANG_NONE) {
         tell(sampler, &verdict, now);
-        return;
-    }
-    sampler->options.on_sampled(sampler->options.data);
-    if (busy >= 0) {
+    } else if (busy >= 0) {
         sampler->options.on_busy_alone(sampler->options.data, busy);
     }
 }
@@ -333,18 +341,31 @@ bool ct_hang_sampler_resume(struct ct_hang_sampler *sampler)
     return ct_hang_resume(&sampler->hang, sampler->samples, now);
 }
 
-void ct_hang_sampler_take_job_verdict(struct ct_hang_sampler *sampler,
+void ct_hang_sampler_name(struct ct_hang_sampler *sampler, const struct ct_hang_verdict *verdict)
+{
+    ct_hang_name(&sampler->hang, verdict);
+}
+
+void ct_hang_sampler_forget(struct ct_hang_sampler *sampler)
+{
+    sampler->hang.standing.reason = CT_HANG_NONE;
+}
+
+bool ct_hang_sampler_take_job_verdict(struct ct_hang_sampler *sampler,
                                       const struct ct_hang_vote *verdict)
 {
     struct ct_hang_verdict own;
     int64_t now = ct_clock_now(NULL);
     int local_rank = verdict->rank - sampler->options.first_rank;
-    if (sampler->still.kind != CT_HANG_VOTE_NO && sampler->samples[local_rank].alive) {
-        ct_hang_take_job_verdict(&sampler->hang, local_rank, verdict->kind, now, &own);
-        if (own.reason != CT_HANG_NONE) {
-            tell(sampler, &own, now);
-        }
+    if (sampler->still.kind == CT_HANG_VOTE_NO || !sampler->samples[local_rank].alive) {
+        return false;
     }
+    ct_hang_take_job_verdict(&sampler->hang, local_rank, verdict->kind, now, &own);
+    if (own.reason == CT_HANG_NONE) {
+        return false;
+    }
+    tell(sampler, &own, now);
+    return true;
 }
 
 void ct_hang_sampler_stop(struct ct_hang_sampler *sampler)

@@ -24,13 +24,20 @@ struct ct_hang_sampler;
 /* Returns the pid of a living worker, else 0. */
 typedef pid_t (*ct_hang_sampler_pid_fn)(void *data, int local_rank);
 
-/* `text` describes the verdict in lines that begin with `prefix`, and `why` is the reason alone, in
- * a clause. All are borrowed for the call. ct_hang_sampler_reset() and ct_hang_sampler_stop() may
- * be called inside. */
-typedef void (*ct_hang_sampler_verdict_fn)(void *data, const struct ct_hang_verdict *verdict,
-                                           const char *text, const char *why);
+/* A verdict in words. */
+struct ct_hang_words {
+    const char *text;         /* describes it in lines that begin with `prefix` */
+    const char *why;          /* the reason alone, in a clause */
+    const char *kernel_stack; /* of the suspect, in indented lines; "" = it is not known */
+};
 
-/* A sample was taken and brought no verdict. ct_hang_sampler_is_over() may be called inside. */
+/* All is borrowed for the call. ct_hang_sampler_reset() and ct_hang_sampler_stop() may be called
+ * inside. */
+typedef void (*ct_hang_sampler_verdict_fn)(void *data, const struct ct_hang_verdict *verdict,
+                                           const struct ct_hang_words *words);
+
+/* A sample was taken. If it has brought a verdict, that is told next. ct_hang_sampler_is_over() may
+ * be called inside. */
 typedef void (*ct_hang_sampler_sampled_fn)(void *data);
 
 /* A rank uses the CPU while all others wait for it (ct_hang_busy_alone()). Called at each sample as
@@ -68,10 +75,16 @@ void ct_hang_sampler_reset(struct ct_hang_sampler *sampler, int first_rank, bool
 void ct_hang_sampler_vote(const struct ct_hang_sampler *sampler, struct ct_hang_vote *out);
 
 /* Takes the verdict that the machines of the job drew together: a worker of this machine holds the
- * job up. on_verdict is called as for a verdict of this machine, unless the worker has made
- * progress since, or a verdict was given already. */
-void ct_hang_sampler_take_job_verdict(struct ct_hang_sampler *sampler,
+ * job up. on_verdict is called as for a verdict of this machine. Returns false, and calls nothing,
+ * if the worker has made progress since, or if a verdict stands that says as much. */
+bool ct_hang_sampler_take_job_verdict(struct ct_hang_sampler *sampler,
                                       const struct ct_hang_vote *verdict);
+
+/* Takes the suspect whom the stacks have named into the verdict that stands, which named nobody. */
+void ct_hang_sampler_name(struct ct_hang_sampler *sampler, const struct ct_hang_verdict *verdict);
+
+/* Forgets the verdict that stands, because ranks of another machine have made progress. */
+void ct_hang_sampler_forget(struct ct_hang_sampler *sampler);
 
 /* Is the hang of this verdict over, as the last sample says? As ct_hang_is_over(). */
 bool ct_hang_sampler_is_over(const struct ct_hang_sampler *sampler,

@@ -104,8 +104,8 @@ static void add_basis(const struct ct_hang *hang, const struct ct_hang_verdict *
 }
 
 int ct_hang_describe(const struct ct_hang *hang, const struct ct_hang_verdict *verdict,
-                     const struct ct_hang_sample *samples, int first_rank, const char *stack,
-                     int64_t now_ns, const char *prefix, struct ct_buf *out)
+                     const struct ct_hang_sample *samples, int first_rank, int64_t now_ns,
+                     const char *prefix, struct ct_buf *out)
 {
     int suspect = verdict->local_rank, shown = 0, more = 0;
     bool all = verdict->reason == CT_HANG_ALL;
@@ -124,9 +124,6 @@ int ct_hang_describe(const struct ct_hang *hang, const struct ct_hang_verdict *v
         ct_buf_addf(out, "\n");
     }
     add_rank(&samples[suspect], first_rank + suspect, now_ns, prefix, out);
-    if (stack[0] != '\0') {
-        ct_buf_addf(out, "%sits stack in the kernel:\n%s", prefix, stack);
-    }
     for (int i = 0; i < hang->ranks; i++) {
         if (i == suspect || !samples[i].alive) {
             continue;

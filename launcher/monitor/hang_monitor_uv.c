@@ -17,6 +17,8 @@
  * acts where nobody is named, tells the membership; every machine that has printed the verdict
  * prints the line.
  *
+ * When the membership gives its verdict again, hang_standing.h says what is to be done.
+ *
  * A slow rank is told of and explained in the same way, and nobody is killed.
  *
  * Failure modes: if a rank has made progress meanwhile, or the workers have been told to end,
@@ -30,6 +32,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/text.h"
+#include "launcher/setup/machine.h"
 #include "rendezvous/control/control.h"
 
 #include <limits.h>
@@ -37,6 +40,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 /* A rank turns in an endless loop if so many looks at its stack find the same frames. */
 #define LOOKS 3
@@ -79,8 +83,33 @@ static void abort_worker(struct ct_hang_monitor *monitor, struct ct_worker *work
 
 /* ---- what stands ----------------------------------------------------------------------------- */
 
-static void set_standing(struct ct_hang_monitor *monitor, const struct ct_hang_standing *standing)
+static int64_t unix_ms(void)
 {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS;
+}
+
+static void set_standing(struct ct_hang_monitor *monitor, const struct ct_hang_standing *standing,
+                         const char *host)
+{
+    const struct ct_hang_report *report = &standing->report;
+    bool is_known = monitor->standing.report.stands; /* only a rank is named now */
+    struct ct_hang_record *last = ct_hang_log_last(monitor->log);
+    struct ct_hang_record record = {.time_ms = unix_ms()};
+    if (is_known && last != NULL) {
+        record = *last;
+    }
+    record.generation = report->generation;
+    record.rank = report->rank;
+    record.for_ms = report->still_ms;
+    (void)snprintf(record.why, sizeof(record.why), "%s", report->why);
+    (void)snprintf(record.host, sizeof(record.host), "%s", report->rank >= 0 ? host : "");
+    if (is_known && last != NULL) {
+        *last = record;
+    } else {
+        ct_hang_log_add(monitor->log, &record);
+    }
     monitor->standing = *standing;
     monitor->standing.since_ns = ct_clock_now(NULL);
     monitor->on_report(monitor->data);
@@ -100,49 +129,81 @@ static void stand_here(struct ct_hang_monitor *monitor, const struct ct_hang_ver
         .is_here = true,
     };
     (void)snprintf(standing.report.why, sizeof(standing.report.why), "%s", why);
-    set_standing(monitor, &standing);
+    set_standing(monitor, &standing, monitor->job->machine->host);
 }
 
 /* A verdict of which another machine tells the membership. */
-static void stand_elsewhere(struct ct_hang_monitor *monitor, const struct ct_hang_vote *verdict)
+static void stand_elsewhere(struct ct_hang_monitor *monitor, const struct ct_hang_vote *verdict,
+                            const char *host, const char *why)
 {
-    const struct ct_hang_standing standing = {
+    struct ct_hang_standing standing = {
         .report = {.stands = true,
                    .generation = verdict->generation,
                    .rank = verdict->kind == CT_HANG_VOTE_ALL ? -1 : verdict->rank,
                    .still_ms = verdict->still_ms},
         .verdict = {.reason = CT_HANG_ALL},
     };
-    set_standing(monitor, &standing);
+    (void)snprintf(standing.report.why, sizeof(standing.report.why), "%s", why);
+    set_standing(monitor, &standing, host);
+}
+
+/* Notes why the job hangs where no rank stands out. */
+static void set_why(struct ct_hang_monitor *monitor, const char *why)
+{
+    struct ct_hang_record *record = ct_hang_log_last(monitor->log);
+    struct ct_hang_report *report = &monitor->standing.report;
+    (void)snprintf(report->why, sizeof(report->why), "%s", why);
+    if (record != NULL) {
+        (void)snprintf(record->why, sizeof(record->why), "%s", why);
+    }
+    monitor->on_report(monitor->data);
 }
 
 static int64_t stood_still_ms(const struct ct_hang_standing *standing)
 {
-    return standing->report.still_ms + (ct_clock_now(NULL) - standing->since_ns) / CT_NS_PER_MS;
+    return ct_hang_standing_ms(standing, ct_clock_now(NULL));
+}
+
+/* Says that the hang is over, which has lasted for so long. */
+static void end_standing(struct ct_hang_monitor *monitor, int64_t lasted_ms, const char *how)
+{
+    struct ct_hang_standing *standing = &monitor->standing;
+    struct ct_hang_record *record = ct_hang_log_last(monitor->log);
+    char line[160], who[32] = "the job";
+    if (standing->report.rank >= 0) {
+        (void)snprintf(who, sizeof(who), "rank %d", standing->report.rank);
+    }
+    int len =
+        snprintf(line, sizeof(line), CT_REPORT_PREFIX "the hang of %s is over: %s after %.1f s\n",
+                 who, how, (double)lasted_ms / 1000);
+    if (!standing->acted) { /* else its peers only notice that it has gone */
+        ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
+    }
+    if (record != NULL) {
+        record->for_ms = lasted_ms;
+        record->over = !standing->acted;
+    }
+    standing->report.stands = false;
+    monitor->loop.told = false; /* the same loop may follow once more */
+    monitor->on_report(monitor->data);
 }
 
 static void on_sampled(void *data)
 {
     struct ct_hang_monitor *monitor = data;
     struct ct_hang_standing *standing = &monitor->standing;
-    char line[160], who[32] = "the job";
-    if (!standing->report.stands || *monitor->stopping ||
-        !ct_hang_sampler_is_over(monitor->sampler, &standing->verdict)) {
+    if (!standing->report.stands || *monitor->stopping) {
         return;
     }
-    if (standing->report.rank >= 0) {
-        (void)snprintf(who, sizeof(who), "rank %d", standing->report.rank);
+    int64_t lasted_ms = stood_still_ms(standing);
+    if (ct_hang_sampler_is_over(monitor->sampler, &standing->verdict)) {
+        bool has_ended = standing->verdict.reason != CT_HANG_ALL &&
+                         pid_of(monitor, standing->verdict.local_rank) == 0;
+        end_standing(monitor, lasted_ms,
+                     has_ended ? "it has ended" : "the workers have made progress again");
+    } else if (ct_hang_log_last(monitor->log) != NULL) {
+        ct_hang_log_last(monitor->log)->for_ms = lasted_ms;
     }
-    int len =
-        snprintf(line, sizeof(line),
-                 CT_REPORT_PREFIX
-                 "the hang of %s is over: the workers have made progress again after %.1f s\n",
-                 who, (double)stood_still_ms(standing) / 1000);
-    if (!standing->acted) { /* else its peers only notice that it has gone */
-        ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
-    }
-    standing->report.stands = false;
-    monitor->on_report(monitor->data);
 }
 
 void ct_hang_monitor_report(const struct ct_hang_monitor *monitor, struct ct_hang_report *out)
@@ -158,7 +219,25 @@ void ct_hang_monitor_report(const struct ct_hang_monitor *monitor, struct ct_han
 static void say_nobody(struct ct_hang_monitor *monitor)
 {
     static const char line[] = CT_REPORT_PREFIX "no rank stands out\n";
-    ct_output_say(monitor->output, CT_OUTPUT_ERR, line, sizeof(line) - 1);
+    if (!monitor->standing.says_nobody) {
+        ct_output_say(monitor->output, CT_OUTPUT_ERR, line, sizeof(line) - 1);
+    }
+    monitor->standing.says_nobody = true;
+}
+
+/* Says where the suspect is in the kernel, below the lines that tell a user more. */
+static void say_kernel_stack(struct ct_hang_monitor *monitor)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    if (monitor->kernel_stack != NULL &&
+        ct_buf_printf(&text, CT_REPORT_PREFIX "stack of rank %d in the kernel:\n%s",
+                      monitor->worker_env->first_rank + monitor->kernel_rank,
+                      monitor->kernel_stack) == 0) {
+        ct_output_say(monitor->output, CT_OUTPUT_ERR, ct_buf_cstr(&text), text.len);
+    }
+    ct_buf_fini(&text);
+    ct_free(monitor->kernel_stack);
+    monitor->kernel_stack = NULL;
 }
 
 /* Keeps what a worker answered for act(). */
@@ -179,10 +258,26 @@ static void keep_answers(struct ct_hang_monitor *monitor, const struct ct_probe 
     }
 }
 
+/* Returns the worker for which a verdict stands: the suspect, or if nobody is named, or it has
+ * ended, the first one that lives. */
+static int choose_worker(struct ct_hang_monitor *monitor, int local_rank)
+{
+    for (int i = 0; pid_of(monitor, local_rank) == 0 && i < monitor->job->resolved->workers; i++) {
+        if (pid_of(monitor, i) != 0) {
+            return i;
+        }
+    }
+    return local_rank;
+}
+
 /* Kills the suspect of the verdict if the user wants that. */
 static void act(struct ct_hang_monitor *monitor)
 {
-    const struct ct_hang_verdict *verdict = &monitor->verdict;
+    struct ct_hang_verdict *verdict = &monitor->verdict;
+    struct ct_hang_record *record = ct_hang_log_last(monitor->log);
+    if (verdict->reason == CT_HANG_ALL) {
+        verdict->local_rank = choose_worker(monitor, verdict->local_rank);
+    }
     struct ct_worker *worker = &monitor->workers[verdict->local_rank];
     int64_t seconds = verdict->still_ns / CT_NS_PER_S;
     if (monitor->job->options->on_hang == CT_ON_HANG_REPORT ||
@@ -193,9 +288,17 @@ static void act(struct ct_hang_monitor *monitor)
         .kind = verdict->reason == CT_HANG_ALL ? CT_END_ALL_HUNG : CT_END_HUNG,
         .value = seconds < INT_MAX ? (int)seconds : INT_MAX,
         .final = monitor->job->options->on_hang == CT_ON_HANG_ABORT,
+        .stopped = verdict->reason == CT_HANG_STOPPED,
     };
     monitor->standing.acted = true;
+    if (record != NULL) {
+        record->for_ms = stood_still_ms(&monitor->standing);
+        record->killed = true;
+    }
     if (worker->hang.may_dump) {
+        /* What it writes now tells a user more, so that comes first. */
+        worker->hang.kernel_stack = monitor->kernel_stack;
+        monitor->kernel_stack = NULL;
         abort_worker(monitor, worker);
     } else {
         ct_proc_signal_group(worker->proc, SIGKILL);
@@ -210,6 +313,27 @@ static void stand(struct ct_hang_monitor *monitor, const struct ct_probe *probe)
     bool known = ct_explain_stands(probe, &stands) == 0;
     monitor->on_stands(monitor->data, known ? &stands : NULL);
     ct_stands_fini(&stands);
+}
+
+/* Notes for the report of the job where the suspect stands, and in which collectives ranks wait. */
+static void keep_places(struct ct_hang_monitor *monitor, const struct ct_probe *probe)
+{
+    struct ct_hang_record *record = ct_hang_log_last(monitor->log);
+    const struct ct_hang_verdict *verdict = &monitor->verdict;
+    struct ct_buf text = CT_BUF_INIT;
+    if (record == NULL) {
+        return;
+    }
+    if (verdict->reason != CT_HANG_ALL &&
+        ct_stack_print_where(&probe->answers[verdict->local_rank].stack, &text) == 0 &&
+        text.len > 0) {
+        (void)snprintf(record->at, sizeof(record->at), "%s", ct_buf_cstr(&text));
+    }
+    ct_buf_reset(&text);
+    if (ct_explain_operations(probe, &text) == 0 && text.len > 0) {
+        (void)snprintf(record->operation, sizeof(record->operation), "%s", ct_buf_cstr(&text));
+    }
+    ct_buf_fini(&text);
 }
 
 static void on_explained(void *data, const struct ct_probe *probe)
@@ -240,8 +364,14 @@ static void on_explained(void *data, const struct ct_probe *probe)
         verdict->local_rank = suspect;
         const char *reason = ct_buf_cstr(&why);
         stand_here(monitor, verdict, reason != NULL ? reason : "");
+        ct_hang_sampler_name(monitor->sampler, verdict);
+    } else if (named < 0 && suspect < 0 && why.len > 0) {
+        set_why(monitor, ct_buf_cstr(&why));
     }
     ct_buf_fini(&why);
+    if (verdict->reason != CT_HANG_NONE) {
+        keep_places(monitor, probe);
+    }
     bool holds = ct_hang_sampler_resume(monitor->sampler);
     if (monitor->duty == CT_HANG_STAND) {
         stand(monitor, probe);
@@ -249,6 +379,7 @@ static void on_explained(void *data, const struct ct_probe *probe)
         keep_answers(monitor, probe, verdict->reason == CT_HANG_ALL ? -1 : verdict->local_rank);
         act(monitor);
     }
+    say_kernel_stack(monitor);
 }
 
 /* Gives up asking the workers where they stand. */
@@ -259,6 +390,8 @@ static void stop_asking(struct ct_hang_monitor *monitor)
         monitor->task = NULL;
         (void)ct_hang_sampler_resume(monitor->sampler);
     }
+    ct_free(monitor->kernel_stack);
+    monitor->kernel_stack = NULL;
 }
 
 /* For how long the workers may be asked. The membership waits for an answer for 8 s. */
@@ -286,26 +419,30 @@ static bool ask(struct ct_hang_monitor *monitor, int suspect)
     return true;
 }
 
-static void on_verdict(void *data, const struct ct_hang_verdict *verdict, const char *text,
-                       const char *why)
+static void on_verdict(void *data, const struct ct_hang_verdict *verdict,
+                       const struct ct_hang_words *words)
 {
     struct ct_hang_monitor *monitor = data;
-    ct_output_say(monitor->output, CT_OUTPUT_ERR, text, strlen(text));
-    stand_here(monitor, verdict, why);
+    ct_output_say(monitor->output, CT_OUTPUT_ERR, words->text, strlen(words->text));
+    stand_here(monitor, verdict, words->why);
     monitor->verdict = *verdict;
     bool all = verdict->reason == CT_HANG_ALL;
     monitor->duty = monitor->awaits && all ? CT_HANG_STAND : CT_HANG_ACT;
-    if (ask(monitor, all ? -1 : verdict->local_rank)) {
+    bool asks = ask(monitor, all ? -1 : verdict->local_rank);
+    monitor->kernel_stack = words->kernel_stack[0] != '\0' ? ct_strdup(words->kernel_stack) : NULL;
+    monitor->kernel_rank = verdict->local_rank;
+    if (asks) {
         return;
     }
     if (monitor->duty == CT_HANG_STAND) {
         monitor->on_stands(monitor->data, NULL);
-        return;
+    } else {
+        if (all) {
+            say_nobody(monitor);
+        }
+        act(monitor);
     }
-    if (all) {
-        say_nobody(monitor);
-    }
-    act(monitor);
+    say_kernel_stack(monitor);
 }
 
 /* ---- endless loops --------------------------------------------------------------------------- */
@@ -464,31 +601,12 @@ static void tell_of_another(struct ct_hang_monitor *monitor, const struct ct_han
                     (double)verdict->still_ms / 1000, verdict->asks ? "" : ", and ",
                     verdict->asks ? "" : what[verdict->kind]);
     ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
-    stand_elsewhere(monitor, verdict);
-}
-
-/* Returns the worker for which a verdict stands: the suspect, or if nobody is named, or it has
- * ended, the first one that lives. */
-static int choose_worker(struct ct_hang_monitor *monitor, int local_rank)
-{
-    for (int i = 0; pid_of(monitor, local_rank) == 0 && i < monitor->job->resolved->workers; i++) {
-        if (pid_of(monitor, i) != 0) {
-            return i;
-        }
-    }
-    return local_rank;
+    stand_elsewhere(monitor, verdict, name, verdict->asks ? "" : what[verdict->kind]);
 }
 
 /* No rank stands out, so each machine tells the membership where its workers stand. */
-static void answer_verdict(struct ct_hang_monitor *monitor, const struct ct_hang_vote *verdict,
-                           bool is_here)
+static void answer_verdict(struct ct_hang_monitor *monitor)
 {
-    monitor->awaits = true;
-    if (is_here) { /* the verdict is described in full where rank 0 is */
-        ct_hang_sampler_take_job_verdict(monitor->sampler, verdict);
-        return;
-    }
-    tell_of_another(monitor, verdict, "");
     monitor->verdict = (struct ct_hang_verdict){.reason = CT_HANG_ALL};
     monitor->duty = CT_HANG_STAND;
     if (!ask(monitor, -1)) {
@@ -496,47 +614,76 @@ static void answer_verdict(struct ct_hang_monitor *monitor, const struct ct_hang
     }
 }
 
+/* Prints a reason that the membership has sent. */
+static void say_reason(struct ct_hang_monitor *monitor, const char *reason)
+{
+    char words[CT_FAILURE_WHAT_MAX], line[CT_FAILURE_WHAT_MAX + 16];
+    (void)snprintf(words, sizeof(words), "%s", reason);
+    ct_text_clean(words); /* it goes to a terminal */
+    int len = snprintf(line, sizeof(line), CT_REPORT_PREFIX "%s\n", words);
+    ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
+}
+
 /* The membership has judged where the workers of all machines stand. */
 static void take_last_verdict(struct ct_hang_monitor *monitor, const struct ct_hang_vote *verdict,
-                              const char *reason, int local_rank, bool is_here)
+                              const char *reason, int local_rank, const struct ct_hang_todo *todo)
 {
-    struct ct_hang_vote now;
-    ct_hang_sampler_vote(monitor->sampler, &now);
-    monitor->awaits = false;
-    if (now.kind == CT_HANG_VOTE_NO) {
-        return; /* a worker has made progress meanwhile */
-    }
-    if (verdict->kind == CT_HANG_VOTE_NAMED) {
-        char words[CT_FAILURE_WHAT_MAX], line[CT_FAILURE_WHAT_MAX + 16];
-        (void)snprintf(words, sizeof(words), "%s", reason);
-        ct_text_clean(words); /* it goes to a terminal */
-        int len = snprintf(line, sizeof(line), CT_REPORT_PREFIX "%s\n", words);
-        ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
-    } else {
+    bool is_named = verdict->kind == CT_HANG_VOTE_NAMED;
+    if (todo->tells && is_named) {
+        say_reason(monitor, reason);
+    } else if (todo->tells) {
         say_nobody(monitor);
-    }
-    if (is_here) {
-        bool is_alive = verdict->kind == CT_HANG_VOTE_NAMED && pid_of(monitor, local_rank) != 0;
-        monitor->verdict = (struct ct_hang_verdict){
-            .reason = is_alive ? CT_HANG_BUSY : CT_HANG_ALL,
-            .local_rank = choose_worker(monitor, local_rank),
-            .still_ns = verdict->still_ms * CT_NS_PER_MS,
-        };
-        if (is_alive) {
-            stand_here(monitor, &monitor->verdict, reason);
+        if (strchr(reason, ' ') != NULL) { /* else it is the name of a host */
+            say_reason(monitor, reason);
+            set_why(monitor, reason);
         }
+    }
+    if (!todo->acts) {
+        if (is_named && todo->tells) {
+            stand_elsewhere(monitor, verdict, "", reason);
+        }
+        return;
+    }
+    bool is_alive = is_named && pid_of(monitor, local_rank) != 0;
+    monitor->verdict = (struct ct_hang_verdict){
+        .reason = is_alive ? CT_HANG_BUSY : CT_HANG_ALL,
+        .local_rank = choose_worker(monitor, local_rank),
+        .still_ns = verdict->still_ms * CT_NS_PER_MS,
+    };
+    if (is_alive && todo->tells) {
+        stand_here(monitor, &monitor->verdict, reason);
+        ct_hang_sampler_name(monitor->sampler, &monitor->verdict);
+    }
+    act(monitor);
+}
+
+/* The membership says that all workers stand still, and perhaps for whom they wait. */
+static void take_first_verdict(struct ct_hang_monitor *monitor, const struct ct_hang_vote *verdict,
+                               const char *host, bool is_here, const struct ct_hang_todo *todo)
+{
+    /* A worker of this machine is described in full, and the rest follows when it is explained. */
+    if (is_here && todo->tells && ct_hang_sampler_take_job_verdict(monitor->sampler, verdict)) {
+        return;
+    }
+    if (!is_here && todo->tells) {
+        tell_of_another(monitor, verdict, todo->answers ? "" : host);
+    }
+    if (todo->answers) {
+        answer_verdict(monitor);
+    } else if (todo->acts && monitor->standing.report.stands && monitor->standing.is_here &&
+               monitor->task == NULL) { /* it was told before */
+        monitor->verdict = monitor->standing.verdict;
         act(monitor);
-    } else if (verdict->kind == CT_HANG_VOTE_NAMED) {
-        stand_elsewhere(monitor, verdict);
     }
 }
 
 void ct_hang_monitor_take_job_verdict(struct ct_hang_monitor *monitor,
                                       const struct ct_hang_vote *given, const char *text)
 {
-    struct ct_hang_vote own = *given, *verdict = &own;
+    struct ct_hang_vote own = *given, *verdict = &own, still;
     int first = monitor->worker_env->first_rank, local_rank = verdict->rank - first;
     bool is_here = local_rank >= 0 && local_rank < monitor->job->resolved->workers;
+    struct ct_hang_todo todo;
     if (monitor->sampler == NULL || *monitor->stopping || !ct_hang_vote_is_verdict(verdict) ||
         verdict->generation != monitor->worker_env->generation) {
         return;
@@ -545,16 +692,25 @@ void ct_hang_monitor_take_job_verdict(struct ct_hang_monitor *monitor,
         local_rank = choose_worker(monitor, local_rank);
         verdict->rank = first + local_rank;
     }
-    if (verdict->asks) {
-        answer_verdict(monitor, verdict, is_here);
-    } else if (monitor->awaits) {
-        take_last_verdict(monitor, verdict, text, local_rank, is_here);
-    } else if (verdict->kind == CT_HANG_VOTE_NAMED) {
-        return; /* of a hang that is over */
-    } else if (is_here) {
-        ct_hang_sampler_take_job_verdict(monitor->sampler, verdict);
+    ct_hang_sampler_vote(monitor->sampler, &still);
+    const struct ct_hang_news news = {.verdict = verdict,
+                                      .is_here = is_here,
+                                      .awaits = monitor->awaits,
+                                      .stand_still = still.kind != CT_HANG_VOTE_NO,
+                                      .now_ns = ct_clock_now(NULL)};
+    ct_hang_standing_take(&monitor->standing, &news, &todo);
+    monitor->awaits = todo.answers;
+    if (todo.ends) {
+        end_standing(monitor, stood_still_ms(&monitor->standing) - verdict->still_ms,
+                     "the workers have made progress again");
+        ct_hang_sampler_forget(monitor->sampler);
+    }
+    if (todo.objects) {
+        monitor->on_report(monitor->data);
+    } else if (todo.is_last) {
+        take_last_verdict(monitor, verdict, text, local_rank, &todo);
     } else {
-        tell_of_another(monitor, verdict, text);
+        take_first_verdict(monitor, verdict, text, is_here, &todo);
     }
 }
 

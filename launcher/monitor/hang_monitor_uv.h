@@ -12,8 +12,10 @@
 
 #include "common/err.h"
 #include "launcher/hang/hang_sampler_uv.h"
+#include "launcher/hang/hang_standing.h"
 #include "launcher/monitor/stack_asker_uv.h"
 #include "launcher/monitor/worker_uv.h"
+#include "launcher/report/hang_log.h"
 
 #include <stdbool.h>
 
@@ -34,15 +36,12 @@ struct ct_hang_monitor {
         CT_HANG_TELL,  /* ... nothing more */
         CT_HANG_STAND, /* ... tell the membership where the workers stand, and await its word */
     } duty;
-    bool awaits;                        /* the membership was told where the workers stand */
-    struct ct_hang_standing {           /* the hang that was printed last, until it is over */
-        struct ct_hang_report report;   /* its still_ms counts up to `since_ns` */
-        struct ct_hang_verdict verdict; /* in case that it is this machine's */
-        int64_t since_ns;
-        bool is_here; /* it is this machine that tells the membership of it */
-        bool acted;   /* the suspect was killed */
-    } standing;
-    void (*on_report)(void *data); /* `standing` has changed: the membership should hear of it */
+    bool awaits;                      /* the membership was told where the workers stand */
+    struct ct_hang_standing standing; /* the hang that was printed last, until it is over */
+    struct ct_hang_log *log;          /* of the job */
+    char *kernel_stack;               /* of the suspect, to be printed after `task`; NULL = none */
+    int kernel_rank;                  /* its local rank */
+    void (*on_report)(void *data);    /* `standing` has changed: the membership should hear of it */
     void (*on_stands)(void *data, const struct ct_stands *stands); /* tells it; NULL = nothing is
                                                                       known */
     void *data;

@@ -453,6 +453,7 @@ void ct_worker_keep_stack(struct ct_worker *worker, const struct ct_stack *stack
 void ct_worker_forget_stack(struct ct_worker *worker)
 {
     ct_free(worker->hang.stack);
+    ct_free(worker->hang.kernel_stack);
     worker->hang = (struct ct_worker_hang){.stack = NULL};
 }
 

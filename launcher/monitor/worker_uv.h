@@ -28,6 +28,7 @@ struct ct_worker {
     struct ct_worker_hang {
         char place[CT_END_DETAIL_MAX]; /* "at train.py:15 in main"; "" = not known */
         char *stack;                   /* in lines; NULL = not known */
+        char *kernel_stack;            /* to be printed with the report of its end; NULL = none */
         bool may_dump; /* it runs Python and told nobody, but may write its stack at SIGABRT */
     } hang;            /* where it stood when it hung */
     struct ct_uninterruptible uninterruptible; /* what the monitor has seen of its process */

@@ -342,6 +342,7 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
                     "what to do: --nnodes MIN:MAX or --spares lets the job outlive a machine\n");
     }
     add_rounds(&story->history, first, out);
+    ct_hang_log_text(&story->hangs, CT_REPORT_PREFIX, out);
     add_start_up(story, out);
     return ct_buf_status(out);
 }
@@ -508,7 +509,7 @@ static int add_members(cJSON *root, const struct ct_job_story *story, const stru
               ct_json_add_number(root, "max_restarts", end->max_restarts) &&
               ct_json_add_name(root, "why", story->why) && add_times(root, story) &&
               add_warm(root, end);
-    return ok ? 0 : CT_ENOMEM;
+    return ok ? ct_hang_log_to_json(&story->hangs, root) : CT_ENOMEM;
 }
 
 int ct_job_story_json(const struct ct_job_story *story, const struct ct_job_end *end,

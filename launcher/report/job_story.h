@@ -8,6 +8,7 @@
 
 #include "common/buf.h"
 #include "common/err.h"
+#include "launcher/report/hang_log.h"
 #include "rendezvous/control/control.h"
 #include "rendezvous/control/failure_history.h"
 
@@ -28,6 +29,7 @@ struct ct_job_story {
     char waited[CT_FAILURE_WHAT_MAX];   /* the last message about missing nodes */
     char why[CT_FAILURE_WHAT_MAX];      /* why the job ended; "" = there is nothing to add */
     struct ct_failure_history history;  /* as the membership has sent it */
+    struct ct_hang_log hangs;           /* that this node has told of */
 };
 
 /* What is only known when the job has ended. Borrowed. */

@@ -376,6 +376,10 @@ int ct_report_failure(const struct ct_report *report, struct ct_buf *out)
 {
     const struct ct_report_worker *failed = &report->workers[report->failed];
     add_cause(report, failed, out);
+    if (report->kernel_stack != NULL) {
+        ct_buf_addf(out, CT_REPORT_PREFIX "stack of rank %d in the kernel:\n%s", failed->rank,
+                    report->kernel_stack);
+    }
     add_consequences(report, out);
     if (report->will_restart && failed->end.kind == CT_END_UNFIT) {
         ct_buf_addf(out, CT_REPORT_PREFIX "the next generation forms, without this machine if "

@@ -34,6 +34,7 @@ struct ct_report_worker {
     int rank;
     pid_t pid;      /* 0 = never started */
     bool ended;     /* false: it was never started, or SIGKILL did not end it */
+    bool stopped;   /* it lives, and a signal (SIGSTOP) had stopped it at the last look */
     bool was_asked; /* it ended after it had been told to stop */
     bool killed;    /* it had not stopped in time, so ctrun killed it */
     struct ct_worker_end end;
@@ -52,16 +53,18 @@ struct ct_report {
     bool will_restart;
     bool barred; /* --no-restart-on names how the worker ended */
     int64_t shutdown_timeout_ms;
-    const char *tail;       /* its last lines on stderr, indented, each with '\n'; "" = none */
-    bool tail_is_seen;      /* the user sees them right above, so they are not repeated */
-    bool tail_is_shown;     /* the user has seen them, perhaps among lines of other workers */
-    const char *message;    /* of its error file; NULL = none */
-    const char *traceback;  /* the same */
-    const char *advice;     /* what to do, as in --report; NULL = nothing is known */
-    const char *log_folder; /* of its log files; NULL = none were asked for */
-    size_t strays;          /* leftover processes of workers that were ended */
-    size_t killed;          /* processes that had to be killed */
-    size_t left;            /* processes that could not be killed */
+    const char *tail;         /* its last lines on stderr, indented, each with '\n'; "" = none */
+    bool tail_is_seen;        /* the user sees them right above, so they are not repeated */
+    bool tail_is_shown;       /* the user has seen them, perhaps among lines of other workers */
+    const char *message;      /* of its error file; NULL = none */
+    const char *traceback;    /* the same */
+    const char *kernel_stack; /* of a worker that hung, in indented lines, if it is not on the
+                                 screen yet; NULL = none */
+    const char *advice;       /* what to do, as in --report; NULL = nothing is known */
+    const char *log_folder;   /* of its log files; NULL = none were asked for */
+    size_t strays;            /* leftover processes of workers that were ended */
+    size_t killed;            /* processes that had to be killed */
+    size_t left;              /* processes that could not be killed */
 };
 
 /* "ctrun: rank 1 failed on host h: process 42 exited with code 3" and, when others live, who is

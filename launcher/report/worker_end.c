@@ -56,8 +56,9 @@ int ct_worker_end_describe(const struct ct_worker_end *end, struct ct_buf *out)
         ct_buf_addf(out, "%s", end->core_dumped ? " and dumped its core" : "");
         break;
     case CT_END_HUNG:
-        ct_buf_addf(out, "hung: it stood still for %d s%s%s", end->value,
-                    end->detail[0] != '\0' ? " at " : "", end->detail);
+        ct_buf_addf(out, "hung: it %s for %d s%s%s",
+                    end->stopped ? "was stopped (SIGSTOP) and stood still" : "stood still",
+                    end->value, end->detail[0] != '\0' ? " at " : "", end->detail);
         break;
     case CT_END_ALL_HUNG:
         ct_buf_addf(out, "no rank has moved for %d s and none stands out", end->value);
@@ -173,6 +174,10 @@ const char *ct_worker_end_advice(const struct ct_worker_end *end, bool has_messa
     case CT_END_SIGNALED:
         return signal_advice(end->value);
     case CT_END_HUNG:
+        if (end->stopped) {
+            return "find out who stopped it (SIGSTOP, Ctrl-Z, a debugger); with --on-hang report, "
+                   "kill -CONT lets it go on";
+        }
         return "look at what it waited for, above; --on-hang report leaves the job alive for a "
                "debugger (gdb -p, py-spy dump --pid)";
     case CT_END_ALL_HUNG:

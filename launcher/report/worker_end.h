@@ -35,7 +35,8 @@ struct ct_worker_end {
     enum ct_worker_end_kind kind;
     int value;
     bool core_dumped;
-    bool final; /* no restart follows, whatever budget is left */
+    bool final;   /* no restart follows, whatever budget is left */
+    bool stopped; /* CT_END_HUNG: it was stopped, by SIGSTOP or by a terminal */
     /* For a terminal. Of CT_END_EXPIRED the timer's name; of CT_END_HUNG where the worker stood, as
      * "train.py:15 in main", or "". */
     char detail[CT_END_DETAIL_MAX];

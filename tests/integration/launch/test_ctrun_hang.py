@@ -46,8 +46,12 @@ class Hang(testlib.Case):
         self.assertRegex(result.err, r"rank 1 hangs: it has stood still for [2-9]\.\d s.*stopped")
         self.assertRegex(result.err, r"rank 1: process \d+ is stopped")
         self.assertRegex(result.err, r"rank 0: process \d+ is asleep")
-        self.assertRegex(result.err, r"rank 1 failed on .*: process \d+ hung: it stood still for")
+        self.assertRegex(result.err, r"rank 1 failed on .*: process \d+ hung: it was stopped \(SIGSTOP\) and stood still for")
         self.assertNotIn("restarting", result.err)
+        kernel, line = result.err.find("stack of rank 1 in the kernel:"), result.err.find("at worker.py:")
+        self.assertGreater(line, 0, result)
+        self.assertTrue(kernel < 0 or kernel > line, result)  # only root may read it
+        self.assertIn("ctrun: what to do: find out who stopped it", result.err)
 
     def test_a_restart_is_the_answer(self):
         result = self.run_worker("sleep", "--max-restarts", "1")
@@ -70,6 +74,9 @@ class Hang(testlib.Case):
         self.assertIn("ctrun: stopped because of it: ranks 0-2\n", result.err)
         failure = json.loads(path.read_text())["first_failure"]
         self.assertEqual((failure["rank"], failure["exit_code"]), (-1, 122))
+        (hang,) = json.loads(path.read_text())["hangs"]
+        self.assertEqual((hang["rank"], hang["host"], hang["outcome"]), (-1, "", "killed"))
+        self.assertGreaterEqual(hang["for_s"], 2)
 
     def start_two(self, what, *args):
         """Two machines with one worker each."""
@@ -178,6 +185,25 @@ class Hang(testlib.Case):
         job.wait_for("the hang of rank 1 is over")
         wait_until(lambda: stat("--health").out == "healthy\n", "the status says that it is over")
         self.assertEqual(json.loads(stat("--json").out)["job"]["hangs"], [])
+        job.signal(signal.SIGTERM)
+        job.wait()
+
+    def test_a_stopped_worker_is_shown_also_where_no_hang_is_looked_for(self):
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+        job = self.start_ctrun("-n", "2", "--print-url", "sleep", "1000")
+        url = job.wait_for("live page: ").split()[-1]
+
+        def states():
+            document = json.loads(self.run_program(program("ctrun-stat"), "--json", url).out)
+            return {row["pid"]: row["state"] for row in document["job"]["workers"]}
+
+        wait_until(lambda: list(states().values()) == ["running"] * 2, "both run")
+        pid = list(states())[1]
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: list(states().values()) == ["running", "stopped"], "it is stopped")
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: list(states().values()) == ["running"] * 2, "it goes on")
         job.signal(signal.SIGTERM)
         job.wait()
 

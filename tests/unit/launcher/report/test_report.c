@@ -109,6 +109,24 @@ static void quotes_hold_nothing_that_a_terminal_acts_on(void **state)
     ct_buf_fini(&out);
 }
 
+/* It tells a user less than the lines of the program do. */
+static void the_stack_in_the_kernel_follows_what_the_worker_wrote(void **state)
+{
+    (void)state;
+    struct rig rig;
+    set_up(&rig);
+    stop_others(&rig, by_term);
+    rig.workers[3].end = (struct ct_worker_end){.kind = CT_END_HUNG, .value = 5};
+    rig.report.tail = "    File x.py, line 3\n";
+    rig.report.kernel_stack = "    [<0>] futex_wait\n";
+    assert_story(&rig, "ctrun: rank 3 wrote last on stderr:\n"
+                       "    File x.py, line 3\n"
+                       "ctrun: stack of rank 3 in the kernel:\n"
+                       "    [<0>] futex_wait\n"
+                       "ctrun: stopped because of it: ranks 0-2, 4-7\n"
+                       "ctrun: what to do: think\n");
+}
+
 static void story_quotes_what_the_worker_said(void **state)
 {
     struct rig rig;
@@ -326,6 +344,7 @@ int main(void)
         cmocka_unit_test(headline_of_a_worker_that_never_ran),
         cmocka_unit_test(quotes_hold_nothing_that_a_terminal_acts_on),
         cmocka_unit_test(story_quotes_what_the_worker_said),
+        cmocka_unit_test(the_stack_in_the_kernel_follows_what_the_worker_wrote),
         cmocka_unit_test(consequences_are_told_from_the_cause),
         cmocka_unit_test(no_line_is_printed_twice),
         cmocka_unit_test(what_was_shown_is_not_repeated),

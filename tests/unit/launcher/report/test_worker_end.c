@@ -115,6 +115,23 @@ static void only_what_was_started_and_is_not_final_may_restart(void **state)
     assert_false(ct_worker_end_may_restart(&end));
 }
 
+static void test_a_worker_that_was_stopped_is_called_so(void **state)
+{
+    struct ct_worker_end end = {.kind = CT_END_HUNG, .value = 7, .detail = "a.py:3 in f"};
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    assert_int_equal(ct_worker_end_describe(&end, &text), 0);
+    assert_string_equal(ct_buf_cstr(&text), "hung: it stood still for 7 s at a.py:3 in f");
+    ct_buf_reset(&text);
+    end.stopped = true;
+    assert_int_equal(ct_worker_end_describe(&end, &text), 0);
+    assert_string_equal(ct_buf_cstr(&text),
+                        "hung: it was stopped (SIGSTOP) and stood still for 7 s "
+                        "at a.py:3 in f");
+    ct_buf_fini(&text);
+    assert_non_null(strstr(ct_worker_end_advice(&end, true), "find out who stopped it"));
+}
+
 static void test_an_unfit_machine(void **state)
 {
     const struct ct_worker_end end = {.kind = CT_END_UNFIT};
@@ -130,6 +147,7 @@ static void test_an_unfit_machine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_worker_that_was_stopped_is_called_so),
         cmocka_unit_test(test_an_unfit_machine),
         cmocka_unit_test(each_end_has_words_and_a_code),
         cmocka_unit_test(advice_fits_the_end),

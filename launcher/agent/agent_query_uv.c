@@ -34,6 +34,7 @@ void ct_agent_sample_memory(struct ct_agent_run *run)
         struct ct_proctree_entry entry;
         bool known = run->agent.states[i] == CT_WORKER_ALIVE &&
                      ct_proctree_read_pid(worker->report.pid, &entry);
+        worker->report.stopped = known && entry.state == 'T';
         uint64_t pages = known ? entry.rss_pages : 0;
         uint64_t pages_of_mib = (uint64_t)(1 << 20) / (uint64_t)sysconf(_SC_PAGESIZE);
         uint64_t mib = pages / pages_of_mib + (pages % pages_of_mib > 0);

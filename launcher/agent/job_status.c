@@ -27,7 +27,9 @@ static enum ct_row_state worker_state(const struct ct_job_facts *facts, int loca
     case CT_WORKER_SPAWNING:
         return CT_ROW_STARTING;
     case CT_WORKER_ALIVE:
-        return is_parked(facts, local_rank) ? CT_ROW_PARKED : CT_ROW_RUNNING;
+        return worker->stopped                ? CT_ROW_STOPPED
+               : is_parked(facts, local_rank) ? CT_ROW_PARKED
+                                              : CT_ROW_RUNNING;
     case CT_WORKER_GONE:
         break;
     }

@@ -47,6 +47,25 @@ static void rig_init(struct rig *rig)
     rig->agent.generation = 1;
 }
 
+/* SIGSTOP stops it whether or not hangs are looked for. */
+static void test_a_worker_that_a_signal_has_stopped_is_told(void **state)
+{
+    (void)state;
+    struct rig rig;
+    struct ct_report_worker workers[WORKERS];
+    struct ct_worker_row rows[WORKERS];
+    rig_init(&rig);
+    memcpy(workers, table, sizeof(workers));
+    workers[0].stopped = workers[1].stopped = true;
+    const struct ct_job_facts facts = {
+        .agent = &rig.agent, .worker_env = &rig.worker_env, .workers = workers};
+    ct_job_status_rows(&facts, rows);
+    assert_int_equal(rows[0].state, CT_ROW_STOPPED);
+    assert_false(rows[0].ended);
+    assert_int_equal(rows[1].state, CT_ROW_SUCCEEDED); /* it has ended since */
+    ct_agent_fini(&rig.agent);
+}
+
 static void test_each_worker_has_a_row_with_its_state(void **state)
 {
     (void)state;
@@ -157,6 +176,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_worker_has_a_row_with_its_state),
+        cmocka_unit_test(test_a_worker_that_a_signal_has_stopped_is_told),
         cmocka_unit_test(test_a_row_has_what_the_worker_says_of_itself),
         cmocka_unit_test(test_an_end_without_a_code_has_none),
     };

@@ -20,6 +20,7 @@ struct ct_hang_standing {
     int64_t since_ns;               /* when it was told */
     bool is_here;                   /* it is this machine that tells the membership of it */
     bool acted;                     /* the suspect was killed */
+    bool explained;                 /* it was printed where the workers stand */
     bool says_nobody;               /* it was said that no rank stands out */
 };
 

@@ -290,7 +290,7 @@ static void act(struct ct_hang_monitor *monitor)
         .final = monitor->job->options->on_hang == CT_ON_HANG_ABORT,
         .stopped = verdict->reason == CT_HANG_STOPPED,
     };
-    monitor->standing.acted = true;
+    monitor->standing.acted = monitor->has_killed = true;
     if (record != NULL) {
         record->for_ms = stood_still_ms(&monitor->standing);
         record->killed = true;
@@ -351,10 +351,12 @@ static void on_explained(void *data, const struct ct_probe *probe)
         return;
     }
     int suspect = ct_explain_suspect(&explain, &why);
+    /* The membership asks once more, of a hang that was told. */
+    bool again = monitor->duty == CT_HANG_STAND && monitor->standing.explained;
     if (named < 0 && suspect < 0 && monitor->duty == CT_HANG_ACT) {
         say_nobody(monitor);
     }
-    if (ct_explain_print(&explain, CT_REPORT_PREFIX, &text) == 0 && text.len > 0) {
+    if (!again && ct_explain_print(&explain, CT_REPORT_PREFIX, &text) == 0 && text.len > 0) {
         ct_output_say(monitor->output, CT_OUTPUT_ERR, (const char *)ct_buf_bytes(&text), text.len);
     }
     ct_buf_fini(&text);
@@ -371,6 +373,7 @@ static void on_explained(void *data, const struct ct_probe *probe)
     ct_buf_fini(&why);
     if (verdict->reason != CT_HANG_NONE) {
         keep_places(monitor, probe);
+        monitor->standing.explained = true;
     }
     bool holds = ct_hang_sampler_resume(monitor->sampler);
     if (monitor->duty == CT_HANG_STAND) {
@@ -423,6 +426,9 @@ static void on_verdict(void *data, const struct ct_hang_verdict *verdict,
                        const struct ct_hang_words *words)
 {
     struct ct_hang_monitor *monitor = data;
+    if (monitor->has_killed) {
+        return; /* the others hang until the death of the suspect is noticed */
+    }
     ct_output_say(monitor->output, CT_OUTPUT_ERR, words->text, strlen(words->text));
     stand_here(monitor, verdict, words->why);
     monitor->verdict = *verdict;
@@ -561,7 +567,7 @@ void ct_hang_monitor_reset(struct ct_hang_monitor *monitor)
 {
     stop_asking(monitor);
     stop_looking(&monitor->loop);
-    monitor->awaits = false;
+    monitor->awaits = monitor->has_killed = false;
     monitor->standing.report.stands = false;
     if (monitor->is_open) {
         (void)uv_timer_stop(&monitor->kill_timer);

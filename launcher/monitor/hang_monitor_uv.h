@@ -38,6 +38,7 @@ struct ct_hang_monitor {
     } duty;
     bool awaits;                      /* the membership was told where the workers stand */
     struct ct_hang_standing standing; /* the hang that was printed last, until it is over */
+    bool has_killed;                  /* a suspect of this generation */
     struct ct_hang_log *log;          /* of the job */
     char *kernel_stack;               /* of the suspect, to be printed after `task`; NULL = none */
     int kernel_rank;                  /* its local rank */

@@ -2,6 +2,7 @@
 """Where workers stand: at a hang, and when somebody asks. py-spy is a script here, which tells the place
 that the worker has written into a file; real stacks are read in tests/integration/torch/test_torch_hang.py."""
 
+import ctypes
 import http.server
 import json
 import os
@@ -76,6 +77,32 @@ printf '[{{"thread_name":"MainThread","frames":['
 [ "$line" = 7 ] || printf '{{"name":"all_reduce","filename":"/v/site-packages/torch/distributed/distributed_c10d.py","line":3}},'
 printf '{{"name":"step","filename":"/srv/train.py","line":%d}}]}}]\\n' "$line"
 """
+
+
+def environ_of(pid):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+class Traced:
+    """A process that is stopped as by a debugger."""
+
+    SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
+
+    def __init__(self, pids):
+        (self.pid,) = pids
+        self.ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+        self.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        if self.ptrace(self.SEIZE, self.pid, None, None) != 0:
+            raise unittest.SkipTest(f"no ptrace here: {os.strerror(ctypes.get_errno())}")
+        self.ptrace(self.INTERRUPT, self.pid, None, None)
+        os.waitpid(self.pid, self.WALL)
+
+    def detach(self):
+        self.ptrace(self.DETACH, self.pid, None, None)
 
 
 class Stacks(testlib.Case):
@@ -230,21 +257,42 @@ class Stacks(testlib.Case):
         self.assertNotIn("no stack of", result.err)
         self.assertNotIn("left behind", result.err)
 
-    def run_two_machines(self, what, *args):
+    def start_two_machines(self, what, *args, tools=(True, True)):
         """Two machines with two workers each, of which none stands out to the machines."""
-        self.install_py_spy()
-        env = {"PATH": f"{self.tools}:{os.environ['PATH']}"}
         with socket.create_server(("127.0.0.1", 0)) as probe:
             port = probe.getsockname()[1]
         jobs = [
             self.start_ctrun(
                 "-n", "2", "--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port,
                 "--hang-timeout", "6", "--rdzv-conf", "heartbeat_timeout=5", *args,
-                self.worker, self.folder, what, env=env,
+                self.worker, self.folder, what,
+                env={"PATH": f"{self.tools}:{os.environ['PATH']}"} if tools[rank] else None,
             )
             for rank in range(2)
         ]  # fmt: skip
-        return [job.wait() for job in jobs]
+        return jobs
+
+    def run_two_machines(self, what, *args):
+        self.install_py_spy()
+        return [job.wait() for job in self.start_two_machines(what, *args)]
+
+    def test_a_hang_is_told_once_and_acted_upon_though_a_machine_could_not_vote(self):
+        self.install_py_spy("#!/bin/sh\nexec sleep 1000\n")  # so that the first machine is asked for long
+        jobs = self.start_two_machines("apart", "--on-hang", "abort", tools=(True, False))
+        for job in jobs:
+            job.wait_for("the job hangs")
+        jobs[1].wait_for("no stack of")
+        traced = Traced(pid for pid in jobs[1].family() if b"RANK=2\0" in environ_of(pid))
+        self.addCleanup(traced.detach)
+        jobs[0].wait_for("no stack of")  # only now it answers; the other one does not stand still
+        traced.detach()
+        for job in jobs:
+            result = job.wait()
+            self.assertEqual(result.code, 122, result)
+            self.assertEqual(result.err.count("ctrun: the job hangs: "), 1, result)
+            self.assertEqual(result.err.count("ctrun: no stack of "), 1, result)
+            self.assertEqual(result.err.count("ctrun: no rank stands out\n"), 1, result)
+            self.assertNotIn("is over", result.err)
 
     def test_machines_find_the_rank_that_is_on_another_line(self):
         results = self.run_two_machines("wait", "--max-restarts", "1")

@@ -564,9 +564,7 @@ void ct_hang_take_job_verdict(struct ct_hang *hang, int local_rank, int kind, in
 
 void ct_hang_name(struct ct_hang *hang, const struct ct_hang_verdict *verdict)
 {
-    if (hang->standing.reason != CT_HANG_NONE) {
-        hang->standing = *verdict;
-    }
+    hang->standing = *verdict;
 }
 
 /* For how long all watched ranks but this one have stood still. */

@@ -151,7 +151,7 @@ void ct_hang_local_vote(const struct ct_hang *hang, const struct ct_hang_sample 
 void ct_hang_take_job_verdict(struct ct_hang *hang, int local_rank, int kind, int64_t now_ns,
                               struct ct_hang_verdict *out);
 
-/* Takes the suspect whom the stacks have named into the verdict that stands, which named nobody. */
+/* The stacks have named a suspect: from now on this verdict stands. */
 void ct_hang_name(struct ct_hang *hang, const struct ct_hang_verdict *verdict);
 
 /* Returns the local rank that uses the CPU while all other ranks of the job have waited for the

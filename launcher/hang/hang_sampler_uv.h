@@ -80,7 +80,7 @@ void ct_hang_sampler_vote(const struct ct_hang_sampler *sampler, struct ct_hang_
 bool ct_hang_sampler_take_job_verdict(struct ct_hang_sampler *sampler,
                                       const struct ct_hang_vote *verdict);
 
-/* Takes the suspect whom the stacks have named into the verdict that stands, which named nobody. */
+/* The stacks have named a suspect: from now on this verdict stands. */
 void ct_hang_sampler_name(struct ct_hang_sampler *sampler, const struct ct_hang_verdict *verdict);
 
 /* Forgets the verdict that stands, because ranks of another machine have made progress. */

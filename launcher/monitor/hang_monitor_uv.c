@@ -94,24 +94,21 @@ static void set_standing(struct ct_hang_monitor *monitor, const struct ct_hang_s
                          const char *host)
 {
     const struct ct_hang_report *report = &standing->report;
-    bool is_known = monitor->standing.report.stands; /* only a rank is named now */
-    struct ct_hang_record *last = ct_hang_log_last(monitor->log);
-    struct ct_hang_record record = {.time_ms = unix_ms()};
-    if (is_known && last != NULL) {
-        record = *last;
-    }
-    record.generation = report->generation;
-    record.rank = report->rank;
-    record.for_ms = report->still_ms;
-    (void)snprintf(record.why, sizeof(record.why), "%s", report->why);
-    (void)snprintf(record.host, sizeof(record.host), "%s", report->rank >= 0 ? host : "");
-    if (is_known && last != NULL) {
-        *last = record;
-    } else {
-        ct_hang_log_add(monitor->log, &record);
-    }
+    const struct ct_hang_standing old = monitor->standing;
     monitor->standing = *standing;
-    monitor->standing.since_ns = ct_clock_now(NULL);
+    if (old.report.stands) { /* it was told of before, only a rank is named now */
+        monitor->standing.since_ns = old.since_ns;
+        monitor->standing.report.still_ms = old.report.still_ms;
+    } else {
+        monitor->standing.since_ns = ct_clock_now(NULL);
+        ct_hang_log_add(monitor->log, &(struct ct_hang_record){.generation = report->generation,
+                                                               .time_ms = unix_ms(),
+                                                               .for_ms = report->still_ms});
+    }
+    struct ct_hang_record *record = ct_hang_log_last(monitor->log);
+    record->rank = report->rank;
+    (void)snprintf(record->why, sizeof(record->why), "%s", report->why);
+    (void)snprintf(record->host, sizeof(record->host), "%s", report->rank >= 0 ? host : "");
     monitor->on_report(monitor->data);
 }
 

@@ -19,7 +19,8 @@
 #include <string.h>
 #include <unistd.h>
 
-int ct_stat_here_read(struct ct_stat_here *here, const char *runtime_dir, struct ct_err *err)
+/* Errors as of ct_job_registry_list(); there are no jobs then. */
+static int read_jobs(struct ct_stat_here *here, const char *runtime_dir, struct ct_err *err)
 {
     char folder[CT_JOB_FOLDER_MAX];
     ct_job_registry_folder(runtime_dir, geteuid(), folder);
@@ -102,7 +103,7 @@ enum ct_stat_choice ct_stat_here_choose(struct ct_stat_here *here, const struct 
 {
     struct ct_err unread = {0};
     bool is_default = false;
-    int rc = ct_stat_here_read(here, vars->runtime_dir, &unread);
+    int rc = read_jobs(here, vars->runtime_dir, &unread);
     if (options->argument != NULL) {
         int found = ct_stat_jobs_find(options->argument, here->entries, here->count, err);
         if (found == CT_EINVAL) {
@@ -138,7 +139,7 @@ void ct_stat_here_hint(struct ct_stat_here *here, const char *runtime_dir,
     bool refused = failure->sys == ECONNREFUSED;
     out[0] = '\0';
     if (refused || failure->code == CT_ETIMEDOUT) {
-        (void)!ct_stat_here_read(here, runtime_dir, NULL); /* or without a hint */
+        (void)!read_jobs(here, runtime_dir, NULL); /* or without a hint */
         ct_stat_jobs_hint(&options->where, refused, here->entries, here->count, out);
         if (refused && word != NULL && word[strspn(word, "0123456789")] == '\0') {
             char more[CT_STAT_HINT_MAX];

@@ -18,11 +18,6 @@ struct ct_stat_here {
     int count;
 };
 
-/* `runtime_dir` is $XDG_RUNTIME_DIR, may be NULL. Errors as of ct_job_registry_list(); there are no
- * jobs then. */
-CT_MUST_CHECK int ct_stat_here_read(struct ct_stat_here *here, const char *runtime_dir,
-                                    struct ct_err *err);
-
 /* What is known of all of them. A job in another network namespace that does not answer is not
  * judged. */
 struct ct_stat_here_sum {

@@ -342,16 +342,21 @@ static void let_stay(struct conn *conn)
     ct_list_append(&conn->control->joined, &conn->at_control);
 }
 
-/* Keeps the JOIN. Returns false if it cannot. */
+/* Keeps the JOIN, but not the job, which ends with its last member. Returns false if it cannot. */
 static bool hold(struct conn *conn, const struct ct_msg_join *join, int64_t now_ns)
 {
-    if (conn->state == HELD || !ct_held_joins_add(&conn->control->held, conn, join, now_ns)) {
-        return conn->state == HELD;
+    struct ct_control *control = conn->control;
+    if (conn->state != HELD) {
+        if (!ct_held_joins_add(&control->held, conn, join, now_ns)) {
+            return false;
+        }
+        conn->state = HELD;
+        ct_channel_send_text(&conn->channel, CT_MSG_WAITING, 0,
+                             "the job still counts an earlier ctrun of this machine, and waits a "
+                             "moment for its end");
     }
-    conn->state = HELD;
-    ct_channel_send_text(&conn->channel, CT_MSG_WAITING, 0,
-                         "the job still counts an earlier ctrun of this machine, and waits a "
-                         "moment for its end");
+    ct_control_jobs_release(&control->jobs, conn->job);
+    conn->job = NULL;
     return true;
 }
 
@@ -378,15 +383,13 @@ static void enter(struct conn *conn, const struct ct_msg_join *join, int64_t sin
     int64_t now_ns = ct_clock_now(NULL);
     ct_addr_host((const struct sockaddr *)&conn->peer, address, sizeof(address));
     /* The core may answer, or even drop the member, before this returns. */
-    enum state before = conn->state;
-    conn->state = JOINED;
     int rc = ct_members_join(members, join, address, conn, now_ns, &conn->member, &err);
     if (rc == 0) {
+        conn->state = conn->state == ENDING ? ENDING : JOINED;
         on_member(conn, join);
         ct_held_joins_remove(&conn->control->held, conn);
         return;
     }
-    conn->state = before;
     if (rc == CT_MEMBERS_E_BEHIND) {
         ct_channel_close(&conn->channel);
         return;
@@ -399,36 +402,41 @@ static void enter(struct conn *conn, const struct ct_msg_join *join, int64_t sin
     refuse(conn, missed >= 0 ? missed : rc == CT_EINVAL ? 2 : 1, err.text);
 }
 
-static void on_join_msg(struct conn *conn, const struct ct_msg *msg)
+/* The JOIN came at `since_ns`, and may have been held since. */
+static void on_join(struct conn *conn, const struct ct_msg_join *join, int64_t since_ns)
 {
+    struct ct_control *control = conn->control;
     struct ct_err err = {0};
-    struct ct_control_job *job = NULL;
-    int rc = ct_control_jobs_take(&conn->control->jobs, msg->join.run_id, &job, &err);
+    if (control->options.station != NULL && control->failover.term == 0) { /* it does not host */
+        ct_control_station_send_on(control->options.station, &conn->channel);
+        end_soon(conn);
+        return;
+    }
+    int rc = ct_control_jobs_take(&control->jobs, join->run_id, &conn->job, &err);
     if (rc != 0) {
         refuse(conn, rc == CT_EINVAL ? 2 : 1, err.text);
         return;
     }
-    if (!conn->trusted) {
-        char own[CT_HOST_MAX];
-        ct_addr_host((const struct sockaddr *)&conn->local, own, sizeof(own));
-        ct_members_reached(job->members, own,
-                           !ct_access_is_here((const struct sockaddr *)&conn->peer,
-                                              (const struct sockaddr *)&conn->local));
+    char own[CT_HOST_MAX]; /* "" in this process, which tells nothing */
+    ct_addr_host((const struct sockaddr *)&conn->local, own, sizeof(own));
+    ct_members_reached(conn->job->members, own,
+                       !ct_access_is_here((const struct sockaddr *)&conn->peer,
+                                          (const struct sockaddr *)&conn->local));
+    if (conn->state == PROVEN) {
+        size_t most = CT_CONTROL_MAX_OF_NODE(join->workers);
+        conn->channel.max_frame = most < CT_CONTROL_MAX_FRAME ? most : CT_CONTROL_MAX_FRAME;
+        conn->queries = join->queries;
+        let_stay(conn);
     }
-    size_t most = CT_CONTROL_MAX_OF_NODE(msg->join.workers);
-    conn->channel.max_frame = most < CT_CONTROL_MAX_FRAME ? most : CT_CONTROL_MAX_FRAME;
-    conn->job = job;
-    conn->queries = msg->join.queries;
-    let_stay(conn);
-    enter(conn, &msg->join, ct_clock_now(NULL));
+    enter(conn, join, since_ns);
 }
 
-static void enter_again(const struct ct_held_join *held)
+static void on_join_again(const struct ct_held_join *held)
 {
     struct conn *conn = held->conn;
     const struct ct_msg_join join = held->join; /* what is held is freed */
     if (!conn->channel.closing) {
-        enter(conn, &join, held->since_ns);
+        on_join(conn, &join, held->since_ns);
     }
 }
 
@@ -443,11 +451,6 @@ static void on_guest_msg(struct conn *conn)
 }
 
 /* ---- a station ------------------------------------------------------------------------------ */
-
-static bool is_idle_station(const struct ct_control *control)
-{
-    return control->options.station != NULL && control->failover.term == 0;
-}
 
 static void on_deposed(void *data)
 {
@@ -553,12 +556,8 @@ static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
         ct_control_station_answer(conn->control->options.station, &conn->channel,
                                   (const struct sockaddr *)&conn->peer, msg);
         end_soon(conn);
-    } else if (conn->state == PROVEN && msg->type == CT_MSG_JOIN &&
-               is_idle_station(conn->control)) {
-        ct_control_station_send_on(conn->control->options.station, &conn->channel);
-        end_soon(conn);
     } else if (conn->state == PROVEN && msg->type == CT_MSG_JOIN) {
-        on_join_msg(conn, msg);
+        on_join(conn, &msg->join, ct_clock_now(NULL));
     } else if (conn->state == PROVEN && msg->type == CT_MSG_GUEST) {
         on_guest_msg(conn);
     } else if (conn->state == HELD && (msg->type == CT_MSG_BEAT || msg->type == CT_MSG_LEAVE)) {
@@ -608,7 +607,7 @@ static void on_timer(uv_timer_t *timer)
         ct_channel_close(&conn->channel); /* it leaves the list when it is closed */
     }
     ct_control_jobs_tick(&control->jobs, now_ns);
-    ct_held_joins_tick(&control->held, now_ns, enter_again);
+    ct_held_joins_tick(&control->held, now_ns, on_join_again);
     if (control->deposed) {
         control->deposed = false;
         control->options.station->on_deposed(control->options.station->data);

@@ -10,6 +10,7 @@ import unittest
 
 import testlib
 from testlib import DEADLINE, program, wait_until
+from testlib.fake_agents import FakeAgent
 from testlib.store_client import GET, MAX_VALUE, SET, WAIT, Peer, request, text
 
 MIB = 1 << 20
@@ -325,6 +326,69 @@ class Options(DaemonCase):
             with self.subTest(size=size):
                 _, port = self.start_ctrdzvd("--max_memory", size, "--max_connections=9")
                 self.assertTrue(self.peer(port).ping())
+
+
+class HeldJoins(DaemonCase):
+    """An agent of a machine whose older agent has the only place, and may be gone."""
+
+    def setUp(self):
+        super().setUp()
+        _, self.port = self.start_ctrdzvd()
+        self.old = self.agent()
+        self.old.start(1)
+
+    def agent(self):
+        agent = FakeAgent(self.port, "gpu-0", 1, 1)
+        self.addCleanup(agent.close)
+        return agent
+
+    def held(self):
+        agent = self.agent()
+        self.assertIn("still counts an earlier ctrun of this machine", agent.hear("waiting")["text"])
+        return agent
+
+    def test_it_gets_the_place_when_the_older_one_has_gone(self):
+        new = self.held()
+        new.send(type="beat", clock_ms=7, workers=[])
+        beat = new.hear("beat")
+        self.assertEqual(beat["clock_ms"], 7)
+        self.assertNotIn("lease_ms", beat)
+        # The job has ended with its last member, so this one begins it anew.
+        self.old.close()
+        new.start(1)
+        self.assertEqual(new.generation, 0)
+
+    def test_it_takes_the_place_of_the_older_one_in_a_job_that_goes_on(self):
+        agents = [FakeAgent(self.port, f"gpu-{n}", 1, 2, run_id="two") for n in range(2)]
+        for agent in agents:
+            self.addCleanup(agent.close)
+            agent.start(1)
+        new = FakeAgent(self.port, "gpu-1", 1, 2, run_id="two")
+        self.addCleanup(new.close)
+        new.hear("waiting")
+        agents[1].close()
+        agents[0].stop()
+        agents[0].start(1)
+        new.start(1)
+        self.assertEqual((new.generation, new.first_rank), (1, 1))
+
+    def test_it_is_refused_when_the_older_one_beats(self):
+        new = self.held()
+        self.old.beat()
+        with self.assertRaisesRegex(AssertionError, "one too many"):
+            new.hear("world")
+
+    def test_it_may_leave(self):
+        new = self.held()
+        new.send(type="leave", text="", exit_code=0)
+        with self.assertRaisesRegex(AssertionError, "the connection ended"):
+            new.hear("world")
+
+    def test_it_may_say_nothing_else(self):
+        new = self.held()
+        new.send(type="finished", generation=0)
+        with self.assertRaisesRegex(AssertionError, "broke the agents' protocol"):
+            new.hear("world")
 
 
 class Footprint(DaemonCase):

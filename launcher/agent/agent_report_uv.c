@@ -195,7 +195,7 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
         .shutdown_timeout_ms =
             ct_agent_failover_grace_ms(run, run->job->options->shutdown_timeout_ms),
         .tail = "",
-        .kernel_stack = run->workers.list[run->agent.failure.local_rank].hang.kernel_stack,
+        .kernel_stack = run->report.kernel_stack,
         .strays = run->workers.stopped.strays,
         .killed = run->workers.stopped.killed,
         .left = run->workers.stopped.left,
@@ -410,6 +410,9 @@ void ct_agent_report_collect(struct ct_agent_run *run)
     const struct ct_output_stream *err = run->workers.list[failed].err;
     ct_error_file_fini(&run->report.error_file);
     ct_buf_reset(&run->report.tail);
+    ct_free(run->report.kernel_stack);
+    run->report.kernel_stack = run->workers.list[failed].hang.kernel_stack;
+    run->workers.list[failed].hang.kernel_stack = NULL;
     run->report.tail_is_last = false;
     read_error_file(run, failed);
     if (err != NULL && ct_output_stream_tail(err, CT_REPORT_INDENT, &run->report.tail) == 0 &&

@@ -89,6 +89,7 @@ struct ct_agent_report {
     struct ct_error_file error_file; /* of the worker that failed */
     struct ct_buf tail;              /* its last lines on stderr, indented */
     bool tail_is_last;               /* no worker has shown anything after these lines */
+    char *kernel_stack;              /* where it hung, to be printed with its report; NULL = none */
     struct ct_job_story story;       /* of the whole job */
     char stop_why[CT_FAILURE_WHAT_MAX];
 };

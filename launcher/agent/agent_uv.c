@@ -358,6 +358,7 @@ static void free_all(struct ct_agent_run *run)
     ct_failure_fini(&run->report.failure);
     ct_error_file_fini(&run->report.error_file);
     ct_buf_fini(&run->report.tail);
+    ct_free(run->report.kernel_stack);
     ct_free(run->requests.notice_file);
     ct_free(run->membership.msg);
     ct_free(run->workers.list);

@@ -84,7 +84,7 @@ class GpusConsistent(testlib.Case):
 
     def test_the_check_of_real_gpus(self):
         program = testlib.BUILD_ROOT / "tests/gpu_world_sizes/gpu-world-sizes"
-        result = self.run_program(program, "small", env=self.env, deadline=200)
+        result = self.run_program(program, "small", env=self.env, deadline=600)
         self.assertEqual(result.code, 0, result)
         for precision in ("f32", "tf32", "bf16"):
             ranks = [r for r in result.out.splitlines() if r.startswith(f"# {precision} on")]

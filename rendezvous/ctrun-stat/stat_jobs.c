@@ -109,11 +109,24 @@ static void why_silent(const struct ct_job_entry *entry, char out[CT_STAT_HINT_M
     }
 }
 
+/* What is shown as the state of a job whose store has answered. It is "running" only of a job with
+ * which all is well, so that the list shows which one makes the exit code. */
+static const char *state_of(const struct cJSON *status, const struct cJSON *job)
+{
+    const char *state = ct_json_text(job, "state", "?");
+    bool running = strcmp(state, "running") == 0;
+    if (running && ct_stat_hang_s(job) >= 0) {
+        return "hangs";
+    }
+    return running && strcmp(ct_json_text(status, "health", ""), "degraded") == 0 ? "degraded"
+                                                                                  : state;
+}
+
 static void make_row(const struct ct_stat_job *stat_job, size_t id, struct row *out)
 {
     const struct ct_job_entry *entry = stat_job->entry;
-    const struct cJSON *job =
-        stat_job->status != NULL ? ct_status_next_job(stat_job->status, NULL) : NULL;
+    const struct cJSON *status = stat_job->status;
+    const struct cJSON *job = status != NULL ? ct_status_next_job(status, NULL) : NULL;
     char workers[32] = "-", age[32], pid[32];
     if (job != NULL) {
         (void)snprintf(workers, sizeof(workers), "%.0f", ct_json_number(job, "world_size", 0));
@@ -121,8 +134,7 @@ static void make_row(const struct ct_stat_job *stat_job, size_t id, struct row *
     write_age(entry->age_s, age, sizeof(age));
     (void)snprintf(pid, sizeof(pid), "%ld", (long)entry->pid);
     set_cell(out, COLUMN_ID, entry->name, id);
-    set_cell(out, COLUMN_STATE,
-             stat_job->status != NULL ? ct_json_text(job, "state", "?") : silence(entry), 10);
+    set_cell(out, COLUMN_STATE, status != NULL ? state_of(status, job) : silence(entry), 10);
     set_cell(out, COLUMN_WORKERS, workers, CELL_MAX);
     set_cell(out, COLUMN_AGE, age, CELL_MAX);
     set_cell(out, COLUMN_PID, pid, CELL_MAX);

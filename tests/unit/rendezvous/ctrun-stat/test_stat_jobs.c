@@ -70,6 +70,32 @@ static void it_is_said_why_a_job_does_not_answer(void **state)
     ct_buf_fini(&out);
 }
 
+/* The list called a job running while a hang of it made the exit code 1. */
+static void a_job_with_which_something_is_wrong_is_seen(void **state)
+{
+    static const struct {
+        const char *status, *shown;
+    } cases[] = {
+        {"{\"health\":\"healthy\",\"job\":{\"state\":\"running\"}}", "running "},
+        {"{\"health\":\"degraded\",\"job\":{\"state\":\"running\"}}", "degraded "},
+        {"{\"health\":\"degraded\",\"job\":{\"state\":\"waiting\"}}", "waiting "},
+        {"{\"health\":\"degraded\",\"job\":{\"state\":\"running\",\"hangs\":[{\"for_s\":0}]}}",
+         "hangs "},
+    };
+    const struct ct_job_entry entry = {1, "127.0.0.1:1", "j", "a", 1, 'S', false};
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        cJSON *status = cJSON_Parse(cases[i].status);
+        const struct ct_stat_job job = {&entry, status};
+        struct ct_buf out = CT_BUF_INIT;
+        assert_non_null(status);
+        assert_int_equal(ct_stat_jobs_table(&job, 1, 80, &out), 0);
+        assert_non_null(strstr(ct_buf_cstr(&out), cases[i].shown));
+        ct_buf_fini(&out);
+        cJSON_Delete(status);
+    }
+}
+
 static void jobs_to_choose_from_have_no_state(void **state)
 {
     const struct ct_job_entry entries[] = {
@@ -268,6 +294,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_listed_with_their_program_and_state),
         cmocka_unit_test(it_is_said_why_a_job_does_not_answer),
+        cmocka_unit_test(a_job_with_which_something_is_wrong_is_seen),
         cmocka_unit_test(jobs_to_choose_from_have_no_state),
         cmocka_unit_test(the_loopback_of_another_namespace_is_out_of_reach),
         cmocka_unit_test(an_id_is_cut_with_a_mark_behind_what_tells_it_from_others),

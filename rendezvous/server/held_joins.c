@@ -12,11 +12,24 @@
 #define LOOK_NS (CT_HELD_JOINS_LOOK_MS * CT_NS_PER_MS)
 #define COST (sizeof(struct ct_held_join) + CT_BLOCK_COST)
 
+static bool has_place(const struct ct_held_joins *held, const struct ct_msg_join *join)
+{
+    int of_job = 0, of_host = 0;
+    for (int i = 0; i < held->count; i++) {
+        const struct ct_msg_join *other = &held->list[i]->join;
+        if (strcmp(other->run_id, join->run_id) == 0) {
+            of_job++;
+            of_host += strcmp(other->host, join->host) == 0;
+        }
+    }
+    return held->count < CT_HELD_JOINS_MAX && of_job < CT_HELD_JOINS_OF_JOB_MAX &&
+           of_host < CT_HELD_JOINS_OF_HOST_MAX;
+}
+
 bool ct_held_joins_add(struct ct_held_joins *held, void *conn, const struct ct_msg_join *join,
                        int64_t now_ns)
 {
-    if (held->count == CT_HELD_JOINS_MAX ||
-        (held->budget != NULL && !ct_budget_take(held->budget, COST))) {
+    if (!has_place(held, join) || (held->budget != NULL && !ct_budget_take(held->budget, COST))) {
         return false;
     }
     struct ct_held_join *added = ct_malloc(sizeof(*added));

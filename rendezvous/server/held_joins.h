@@ -12,9 +12,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Each is looked at once in CT_HELD_JOINS_LOOK_MS, for which all members are looked at. A machine
- * seldom has more than a few. */
+/* In all, of one job, and of one host name in it: no job can take the places of all others, and a
+ * machine seldom has more than one. Each is looked at once in CT_HELD_JOINS_LOOK_MS, for which all
+ * members are looked at. */
 #define CT_HELD_JOINS_MAX 32
+#define CT_HELD_JOINS_OF_JOB_MAX 8
+#define CT_HELD_JOINS_OF_HOST_MAX 2
 #define CT_HELD_JOINS_LOOK_MS 100
 
 struct ct_held_join {
@@ -31,7 +34,7 @@ struct ct_held_joins {
     int64_t look_ns; /* when they are looked at next, if there are any */
 };
 
-/* Copies the JOIN. Returns false if there are too many, or no memory is left. */
+/* Copies the JOIN. Returns false if there are too many of its kind, or no memory is left. */
 bool ct_held_joins_add(struct ct_held_joins *held, void *conn, const struct ct_msg_join *join,
                        int64_t now_ns);
 

@@ -125,7 +125,10 @@ static int list_memberships(const struct ct_flight *flights, int count, struct m
     }
     for (int i = 0; i < count; i++) {
         for (int g = 0; g < flights[i].group_count; g++) {
-            list[used++] = (struct membership){&flights[i].groups[g], i, g};
+            /* A rank that tells a group twice must not count as two members of it. */
+            if (find_group(&flights[i], flights[i].groups[g].name) == g) {
+                list[used++] = (struct membership){&flights[i].groups[g], i, g};
+            }
         }
         for (int d = 0; d < default_count && flights[i].known; d++) {
             if (find_group(&flights[i], defaults[d]->name) < 0) {
@@ -221,6 +224,18 @@ static int compare_calls(const void *a, const void *b)
     return left->rank - right->rank;
 }
 
+/* Keeps one call of each rank and number, of a sorted list. Returns how many there are. */
+static int keep_one_of_each(struct call *calls, int count)
+{
+    int kept = 0;
+    for (int i = 0; i < count; i++) {
+        if (kept == 0 || compare_calls(&calls[kept - 1], &calls[i]) != 0) {
+            calls[kept++] = calls[i];
+        }
+    }
+    return kept;
+}
+
 /* Lists what the members have called, sorted by number and rank. CT_ENOMEM. */
 static int list_calls(const struct group *group, struct call **out, int *out_count)
 {
@@ -243,7 +258,7 @@ static int list_calls(const struct group *group, struct call **out, int *out_cou
     }
     qsort(calls, (size_t)used, sizeof(*calls), compare_calls);
     *out = calls;
-    *out_count = used;
+    *out_count = keep_one_of_each(calls, used);
     return 0;
 }
 

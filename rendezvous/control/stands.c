@@ -429,52 +429,60 @@ static bool is_in(const void *set, int rank)
     return strcmp(operation_of(in->stands, rank), in->operation) == 0;
 }
 
-/* Is there an earlier rank in the same operation? */
-static bool is_listed(const struct ct_stands *stands, int rank)
+/* The first rank of each of the first few operations. Each rank is compared with these alone,
+ * because a job may have thousands of ranks, each in an operation of another name. */
+struct operations {
+    int first[OPERATIONS_SHOWN];
+    int count;
+    int others; /* the number of ranks in none of these */
+};
+
+static void add_operation(const struct ct_stands *stands, int rank, struct operations *out)
 {
-    const struct in_operation in = {stands, operation_of(stands, rank)};
-    for (int i = 0; i < rank; i++) {
-        if (is_in(&in, i)) {
-            return true;
+    for (int i = 0; i < out->count; i++) {
+        const struct in_operation in = {stands, operation_of(stands, out->first[i])};
+        if (is_in(&in, rank)) {
+            return;
         }
     }
-    return false;
+    if (out->count < OPERATIONS_SHOWN) {
+        out->first[out->count++] = rank;
+    } else {
+        out->others++;
+    }
 }
 
 /* Appends which rank waits in what if all wait, but for different operations. Then none of them is
  * to blame alone, and a user should hear of both sides. */
 static void add_different(const struct ct_stands *stands, struct ct_buf *reason)
 {
-    int operations = 0;
+    struct operations all = {.count = 0};
     for (int i = 0; i < stands->count; i++) {
         const char *operation = operation_of(stands, i);
         if (operation == NULL || may_meet_another(operation)) {
             return;
         }
-        operations += !is_listed(stands, i);
+        add_operation(stands, i, &all);
     }
-    for (int i = 0, shown = 0; operations > 1 && i < stands->count; i++) {
-        const struct in_operation in = {stands, operation_of(stands, i)};
+    if (all.count < 2) {
+        return;
+    }
+    for (int i = 0; i < all.count; i++) {
+        const struct in_operation in = {stands, operation_of(stands, all.first[i])};
         const struct ct_ranges ranges = {.has = is_in, .set = &in, .count = stands->count};
-        if (is_listed(stands, i)) {
-            continue;
-        }
-        if (shown == OPERATIONS_SHOWN) {
-            ct_buf_addf(reason, ", others in %d more", operations - shown);
-            break;
-        }
-        ct_buf_addf(reason, shown > 0 ? ", " : "");
+        ct_buf_addf(reason, i > 0 ? ", " : "");
         int count = ct_ranges_add_ranks(&ranges, reason);
         ct_buf_addf(reason,
-                    shown > 0    ? " in %s"
+                    i > 0        ? " in %s"
                     : count == 1 ? " waits in %s"
                                  : " wait in %s",
                     in.operation);
-        shown++;
     }
-    if (operations > 1) {
-        ct_buf_addf(reason, ": they wait for different operations");
+    if (all.others > 0) {
+        ct_buf_addf(reason, ", and %d more rank%s in others", all.others,
+                    all.others == 1 ? "" : "s");
     }
+    ct_buf_addf(reason, ": they wait for different operations");
 }
 
 int ct_stands_judge(const struct ct_stands *stands, int *rank, struct ct_buf *reason)

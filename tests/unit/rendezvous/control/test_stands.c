@@ -295,6 +295,48 @@ static int tell_and_judge(void *data)
     return rc;
 }
 
+/* Two ranks disagree, and none can be named. One that told its collective twice counted as two, and
+ * the honest one was named. */
+static void test_a_rank_that_tells_something_twice_counts_once(void **state)
+{
+    (void)state;
+    static const char *const lies[] = {
+        "[{\"groups\":[[\"gloo:0\",\"\",2],[\"gloo:0\",\"\",2]],"
+        "\"ops\":[[0,2,true,\"broadcast\",\"\"],[1,2,true,\"broadcast\",\"\"]]}]",
+        "[{\"groups\":[[\"gloo:0\",\"\",2]],"
+        "\"ops\":[[0,2,true,\"broadcast\",\"\"],[0,2,true,\"broadcast\",\"\"]]}]",
+    };
+    for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
+        static const char *const at[] = {"a", "b"};
+        struct ct_stands stands;
+        begin(&stands, 2, at);
+        record(&stands.flights[0], "gloo:0", 2, true);
+        assert_int_equal(ct_stands_decode(lies[i], 1, 1, &stands), 0);
+        assert_true(stands.flights[1].known);
+        expect(&stands, -1,
+               "rank 0 waits in all_reduce, rank 1 in broadcast: they wait for different "
+               "operations");
+        ct_stands_fini(&stands);
+    }
+}
+
+/* As many as a job may have. Each was compared with all before it. */
+static void test_of_many_operations_a_few_are_told(void **state)
+{
+    (void)state;
+    enum { RANKS = 16384 };
+    struct ct_stands stands;
+    assert_int_equal(ct_stands_init(&stands, RANKS), 0);
+    for (int i = 0; i < RANKS; i++) {
+        (void)snprintf(stands.in[i], sizeof(stands.in[i]), "operation_%d", i == RANKS - 1 ? 1 : i);
+    }
+    expect(&stands, -1,
+           "rank 0 waits in operation_0, ranks 1, 16383 in operation_1, rank 2 in operation_2, "
+           "rank 3 in operation_3, and 16379 more ranks in others: they wait for different "
+           "operations");
+    ct_stands_fini(&stands);
+}
+
 static void test_memory_that_runs_out_leaves_nothing(void **state)
 {
     (void)state;
@@ -318,6 +360,8 @@ int main(void)
         cmocka_unit_test(test_of_many_groups_the_last_ones_are_told),
         cmocka_unit_test(test_garbage_is_refused),
         cmocka_unit_test(test_a_machine_speaks_for_its_own_ranks_alone),
+        cmocka_unit_test(test_a_rank_that_tells_something_twice_counts_once),
+        cmocka_unit_test(test_of_many_operations_a_few_are_told),
         cmocka_unit_test(test_memory_that_runs_out_leaves_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -154,28 +154,54 @@ static const char *plural(int64_t n)
     return n == 1 ? "" : "s";
 }
 
+static void add_slowest(struct line *line, const struct ct_live_facts *facts)
+{
+    char text[32];
+    if (facts->behind > 0) {
+        add(line, "rank %d is %lld step%s behind", facts->slowest, (long long)facts->behind,
+            plural(facts->behind));
+    } else {
+        add(line, "the others wait for rank %d for %s", facts->slowest,
+            duration((double)facts->slowest_for_ns / CT_NS_PER_S, text));
+    }
+}
+
+static void add_losses(struct line *line, const struct ct_live_facts *facts)
+{
+    if (facts->alive < facts->workers && facts->state == CT_LIVE_RUNNING) {
+        add(line, "%d of %d workers run", facts->alive, facts->workers);
+    }
+    if (facts->max_restarts > 0 && facts->restarts > 0) {
+        add(line, facts->max_restarts < INT_MAX ? "restart %d of %d" : "restart %d",
+            facts->restarts, facts->max_restarts);
+    }
+}
+
+/* While all wait for one rank, that comes first, and the speed and the time left are those of a job
+ * that goes on. */
 static void add_steps(struct line *line, const struct ct_live_facts *facts)
 {
     char step[CT_TEXT_THOUSANDS_MAX], total[CT_TEXT_THOUSANDS_MAX], text[32];
     ct_text_thousands((uint64_t)facts->step, step);
     ct_text_thousands((uint64_t)facts->total, total);
     bool of = facts->total >= facts->step && facts->total > 0;
+    bool slow = facts->slowest >= 0, goes_on = !slow || facts->behind > 0;
     add(line, BEGIN "step %s%s%s", step, of ? " of " : "", of ? total : "");
+    if (slow) {
+        add_slowest(line, facts);
+        add_losses(line, facts);
+    }
     if (isfinite(facts->loss)) {
         add(line, "loss %.4g", facts->loss);
     }
-    if (isfinite(facts->rate) && facts->rate >= 0) {
+    if (isfinite(facts->rate) && facts->rate >= 0 && goes_on) {
         add(line, "%s samples/s", rate(facts->rate, text));
     }
-    if (isfinite(facts->eta_s)) {
+    if (isfinite(facts->eta_s) && goes_on) {
         add(line, "%s left", duration(facts->eta_s, text));
     }
-    if (facts->slowest >= 0 && facts->behind > 0) {
-        add(line, "rank %d is %lld step%s behind", facts->slowest, (long long)facts->behind,
-            plural(facts->behind));
-    } else if (facts->slowest >= 0) {
-        add(line, "the others wait for rank %d for %s", facts->slowest,
-            duration((double)facts->slowest_for_ns / CT_NS_PER_S, text));
+    if (!slow) {
+        add_losses(line, facts);
     }
 }
 
@@ -203,18 +229,14 @@ void ct_live_line(const struct ct_live_facts *facts, size_t columns, char out[CT
     case CT_LIVE_RUNNING:
         if (facts->stepped) {
             add_steps(&line, facts);
-        } else if (facts->reporting > 0) {
+            return;
+        }
+        if (facts->reporting > 0) {
             add(&line, BEGIN "%d worker%s, waiting for the first step (%s)", n, plural(n), time);
         } else {
             add(&line, BEGIN "%d worker%s running for %s", n, n == 1 ? "" : "s", time);
         }
         break;
     }
-    if (facts->alive < facts->workers && facts->state == CT_LIVE_RUNNING) {
-        add(&line, "%d of %d workers run", facts->alive, facts->workers);
-    }
-    if (facts->max_restarts > 0 && facts->restarts > 0) {
-        add(&line, facts->max_restarts < INT_MAX ? "restart %d of %d" : "restart %d",
-            facts->restarts, facts->max_restarts);
-    }
+    add_losses(&line, facts);
 }

@@ -128,6 +128,31 @@ static void the_slowest_rank_is_named_if_it_stands_out(void **state)
     assert_line(&facts, WIDE, "ctrun: step 10, rank 10 is 3 steps behind");
 }
 
+/* On 80 columns the speed and the time left were shown, which are of another time, and not who is
+ * waited for. */
+static void while_all_wait_for_a_rank_that_comes_first(void **state)
+{
+    const struct ct_live_facts facts = {.state = CT_LIVE_RUNNING,
+                                        .workers = 2,
+                                        .alive = 2,
+                                        .restarts = 1,
+                                        .max_restarts = 2,
+                                        .stepped = true,
+                                        .step = 1699,
+                                        .total = 94000,
+                                        .loss = 0.0005368,
+                                        .rate = 23000,
+                                        .eta_s = 1380,
+                                        .slowest = 1,
+                                        .slowest_for_ns = 14 * CT_NS_PER_S};
+    (void)state;
+    assert_line(&facts, 80,
+                "ctrun: step 1,699 of 94,000, the others wait for rank 1 for 14 s, restart 1 of 2");
+    assert_line(&facts, WIDE,
+                "ctrun: step 1,699 of 94,000, the others wait for rank 1 for 14 s, restart 1 of 2, "
+                "loss 0.0005368");
+}
+
 static void a_narrow_terminal_gets_the_first_parts(void **state)
 {
     struct ct_progress page = page_at(1204, CT_PHASE_COMPUTE, 0);
@@ -155,6 +180,7 @@ int main(void)
         cmocka_unit_test(a_program_that_tells_nothing_has_its_workers_counted),
         cmocka_unit_test(it_shows_what_is_told_and_no_more),
         cmocka_unit_test(the_slowest_rank_is_named_if_it_stands_out),
+        cmocka_unit_test(while_all_wait_for_a_rank_that_comes_first),
         cmocka_unit_test(a_narrow_terminal_gets_the_first_parts),
     };
     return cmocka_run_group_tests_name("live_line", tests, NULL, NULL);

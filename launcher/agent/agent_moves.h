@@ -11,10 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* It is sent on so many times in a row at most: hosts may name each other. */
+/* How many times in a row it may be sent on. Hosts may name each other without end. */
 #define CT_AGENT_MOVES_MAX 8
-/* Before it is at its first address again, the first time. The pauses grow, because a host that
- * cannot be reached is told of again within two seconds. */
+/* The first and the longest pause before it connects to its first address again. The pauses grow,
+ * because a host that cannot be reached is told of again within two seconds. */
 #define CT_AGENT_MOVES_PAUSE_MS 1000
 #define CT_AGENT_MOVES_PAUSE_LAST_MS 32000
 
@@ -42,7 +42,7 @@ enum ct_agent_moves_step ct_agent_moves_failed(struct ct_agent_moves *moves, int
 /* That host has proved itself. */
 void ct_agent_moves_proved(struct ct_agent_moves *moves);
 
-/* After BACK: how long to pause before. */
+/* After BACK: the pause before it connects to its first address. */
 int64_t ct_agent_moves_pause_ms(const struct ct_agent_moves *moves);
 
 #endif

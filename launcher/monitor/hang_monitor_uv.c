@@ -90,6 +90,7 @@ static int64_t unix_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS;
 }
 
+/* From here on the hang has a record: the last one of the log, until another hang stands. */
 static void set_standing(struct ct_hang_monitor *monitor, const struct ct_hang_standing *standing,
                          const char *host)
 {
@@ -176,10 +177,8 @@ static void end_standing(struct ct_hang_monitor *monitor, int64_t lasted_ms, con
     if (!standing->acted) { /* else its peers only notice that it has gone */
         ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
     }
-    if (record != NULL) {
-        record->for_ms = lasted_ms;
-        record->over = !standing->acted;
-    }
+    record->for_ms = lasted_ms;
+    record->over = !standing->acted;
     standing->report.stands = false;
     monitor->loop.told = false; /* the same loop may follow once more */
     monitor->on_report(monitor->data);
@@ -197,8 +196,8 @@ static void on_sampled(void *data)
         bool has_ended = standing->verdict.reason != CT_HANG_ALL &&
                          pid_of(monitor, standing->verdict.local_rank) == 0;
         end_standing(monitor, lasted_ms,
-                     has_ended ? "it has ended" : "the workers have made progress again");
-    } else if (ct_hang_log_last(monitor->log) != NULL) {
+                     has_ended ? "its process has ended" : "the workers have made progress again");
+    } else {
         ct_hang_log_last(monitor->log)->for_ms = lasted_ms;
     }
 }

@@ -166,7 +166,7 @@ static void add_slowest(struct line *line, const struct ct_live_facts *facts)
     }
 }
 
-static void add_losses(struct line *line, const struct ct_live_facts *facts)
+static void add_failures(struct line *line, const struct ct_live_facts *facts)
 {
     if (facts->alive < facts->workers && facts->state == CT_LIVE_RUNNING) {
         add(line, "%d of %d workers run", facts->alive, facts->workers);
@@ -189,7 +189,7 @@ static void add_steps(struct line *line, const struct ct_live_facts *facts)
     add(line, BEGIN "step %s%s%s", step, of ? " of " : "", of ? total : "");
     if (slow) {
         add_slowest(line, facts);
-        add_losses(line, facts);
+        add_failures(line, facts);
     }
     if (isfinite(facts->loss)) {
         add(line, "loss %.4g", facts->loss);
@@ -201,7 +201,7 @@ static void add_steps(struct line *line, const struct ct_live_facts *facts)
         add(line, "%s left", duration(facts->eta_s, text));
     }
     if (!slow) {
-        add_losses(line, facts);
+        add_failures(line, facts);
     }
 }
 
@@ -238,5 +238,5 @@ void ct_live_line(const struct ct_live_facts *facts, size_t columns, char out[CT
         }
         break;
     }
-    add_losses(&line, facts);
+    add_failures(&line, facts);
 }

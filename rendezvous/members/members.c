@@ -337,7 +337,7 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
         members_round_pledged(m, member, msg, now_ns);
         break;
     case CT_MSG_STANDS:
-        members_hang_stands(m, member, msg);
+        members_hang_stands(m, member, msg, now_ns);
         break;
     case CT_MSG_LEAVE:
         members_round_left(m, member, CT_FAILURE_LEFT,

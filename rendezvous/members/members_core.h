@@ -142,7 +142,9 @@ struct ct_members {
     int64_t hang_looked_ns; /* when the core last added up the votes */
     int64_t stands_due_ns;  /* when the answers to a verdict are judged at the latest; NEVER = none
                                are awaited */
-    struct ct_hang_vote hang; /* that verdict */
+    struct ct_hang_vote hang; /* that verdict, or the last one of its kind */
+    int hang_asked;           /* how many of its generation there were */
+    int64_t hang_ask_ns;      /* none comes before, if there was one */
 
     struct ct_failure_history history;
     uint64_t round_failures_from;             /* number of the generation's first failure there */

@@ -28,6 +28,11 @@
  * there take a moment. */
 #define STANDS_NS (8 * CT_NS_PER_S)
 
+/* From the judgement of the answers to the next question of that generation; it doubles. All
+ * machines take stacks for each, which one machine could cause with each vote that it changes. */
+#define ASK_PAUSE_NS (5 * CT_NS_PER_S)
+#define ASK_PAUSE_DOUBLINGS 4
+
 /* Ranks of the largest world that is judged by its answers. Each takes some kilobytes meanwhile. */
 #define STANDS_RANKS_MAX 16384
 
@@ -130,6 +135,23 @@ static void forget_stands(struct ct_members *m)
     }
 }
 
+/* Has this generation been asked, and is it too early to ask again? */
+static bool asked_lately(const struct ct_members *m, int64_t now_ns)
+{
+    return m->hang_asked > 0 && m->hang.generation == m->generation &&
+           (m->stands_due_ns != NEVER || now_ns < m->hang_ask_ns);
+}
+
+/* Asks all of the world where its workers stand. */
+static void begin_to_ask(struct ct_members *m, struct ct_hang_vote *verdict, int64_t now_ns)
+{
+    verdict->asks = true;
+    forget_stands(m);
+    m->hang_asked = m->hang.generation == m->generation ? m->hang_asked + 1 : 1;
+    m->hang = *verdict;
+    m->stands_due_ns = now_ns + STANDS_NS;
+}
+
 void members_hang_vote(struct ct_members *m, struct ct_member *member,
                        const struct ct_hang_vote *vote, int64_t now_ns)
 {
@@ -152,15 +174,16 @@ void members_hang_vote(struct ct_members *m, struct ct_member *member,
     if (verdict.kind == CT_HANG_VOTE_NO) {
         return;
     }
+    bool asks = verdict.kind == CT_HANG_VOTE_ALL && all_can_stand(m);
+    if (asks && asked_lately(m, now_ns)) {
+        return; /* a later beat finds the same if it is still so then */
+    }
     m->hang_told = true;
     if (verdict.kind == CT_HANG_VOTE_ALL) {
         verdict.rank = lowest_unfinished(m);
     }
-    if (verdict.kind == CT_HANG_VOTE_ALL && all_can_stand(m)) {
-        verdict.asks = true;
-        forget_stands(m);
-        m->hang = verdict;
-        m->stands_due_ns = now_ns + STANDS_NS;
+    if (asks) {
+        begin_to_ask(m, &verdict, now_ns);
     }
     tell(m, &verdict, host_of_rank(m, verdict.rank));
 }
@@ -196,12 +219,15 @@ static int judge_stands(const struct ct_members *m, struct ct_buf *reason)
     return rank;
 }
 
-static void conclude(struct ct_members *m)
+static void conclude(struct ct_members *m, int64_t now_ns)
 {
+    int doublings =
+        m->hang_asked - 1 < ASK_PAUSE_DOUBLINGS ? m->hang_asked - 1 : ASK_PAUSE_DOUBLINGS;
     struct ct_buf reason = CT_BUF_INIT;
     struct ct_hang_vote verdict = m->hang;
     char text[CT_FAILURE_WHAT_MAX];
     m->stands_due_ns = NEVER;
+    m->hang_ask_ns = now_ns + ASK_PAUSE_NS * (1 << doublings);
     if (members_state(m) == STATE_RUNNING && verdict.generation == m->generation && m->hang_told) {
         int rank = judge_stands(m, &reason);
         const struct ct_member *member = rank >= 0 ? member_of_rank(m, rank) : NULL;
@@ -233,7 +259,8 @@ static bool all_stood(const struct ct_members *m)
     return true;
 }
 
-void members_hang_stands(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg)
+void members_hang_stands(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg,
+                         int64_t now_ns)
 {
     size_t size = msg->result != NULL ? strlen(msg->result) + 1 : 0;
     if (m->stands_due_ns == NEVER || msg->generation != m->generation || !member->in_world ||
@@ -248,13 +275,13 @@ void members_hang_stands(struct ct_members *m, struct ct_member *member, const s
         }
     }
     if (all_stood(m)) {
-        conclude(m);
+        conclude(m, now_ns);
     }
 }
 
 void members_hang_tick(struct ct_members *m, int64_t now_ns)
 {
     if (now_ns >= m->stands_due_ns) {
-        conclude(m);
+        conclude(m, now_ns);
     }
 }

@@ -13,7 +13,8 @@ void members_hang_vote(struct ct_members *m, struct ct_member *member,
                        const struct ct_hang_vote *vote, int64_t now_ns);
 
 /* Takes where the workers of a member stand. */
-void members_hang_stands(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg);
+void members_hang_stands(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg,
+                         int64_t now_ns);
 
 /* Judges the answers if their time is over. */
 void members_hang_tick(struct ct_members *m, int64_t now_ns);

@@ -253,6 +253,40 @@ static void nobody_is_named_when_a_worker_moves_meanwhile(void **state)
     end(&s);
 }
 
+/* Else all machines would take stacks without an end. */
+static void one_machine_cannot_have_the_others_asked_all_the_time(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_waiting(&s);
+    all_wait(&s, 3);
+    expect_verdict(&s, CT_HANG_VOTE_ALL, 0, true, "gpu-1");
+    beat(&s, 2, CT_HANG_VOTE_NO, 0, 0);
+    all_wait(&s, 2); /* the question is open */
+    HEARS(&s, 1, "");
+    for (int pause = 5; pause <= 10; pause *= 2) {
+        for (int node = 1; node <= 3; node++) {
+            tell_stands(&s, node, 0, "[" AT("a") "," AT("a") "]");
+        }
+        forget(&s);
+        for (int i = 1; i < pause; i++) {
+            beat(&s, 2, CT_HANG_VOTE_NO, 0, 0);
+            all_wait(&s, 1);
+        }
+        HEARS(&s, 1, "");
+        all_wait(&s, 2); /* the job does hang */
+        expect_verdict(&s, CT_HANG_VOTE_ALL, 0, true, "gpu-1");
+    }
+    /* The last verdict on it is given as ever. */
+    for (int node = 1; node <= 3; node++) {
+        tell_stands(&s, node, 0,
+                    node == 1 ? "[" AT("a") "," AT("b") "]" : "[" AT("a") "," AT("a") "]");
+    }
+    expect_verdict(&s, CT_HANG_VOTE_NAMED, 1, false,
+                   "rank 1 is on another line than all others; it runs on gpu-1, at b");
+    end(&s);
+}
+
 static void answers_of_a_world_that_is_over_are_dropped(void **state)
 {
     struct scene s;
@@ -319,6 +353,7 @@ int main(void)
         cmocka_unit_test(who_has_finished_is_not_asked_where_it_stands),
         cmocka_unit_test(a_machine_that_has_finished_is_not_named),
         cmocka_unit_test(nobody_is_named_when_a_worker_moves_meanwhile),
+        cmocka_unit_test(one_machine_cannot_have_the_others_asked_all_the_time),
         cmocka_unit_test(answers_of_a_world_that_is_over_are_dropped),
         cmocka_unit_test(who_waits_in_which_collective_is_told),
         cmocka_unit_test(an_older_ctrun_makes_the_first_verdict_the_last),

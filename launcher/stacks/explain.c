@@ -20,6 +20,12 @@ static const struct ct_stack_frame *frame_of(const struct ct_explain *explain, i
     return ct_stack_own_frame(&explain->probe->answers[local_rank].stack);
 }
 
+/* A stack may have come in which no frame has a name. */
+static bool has_stack(const struct ct_explain *explain, int local_rank)
+{
+    return explain->probe->answers[local_rank].source != CT_PROBE_NOTHING;
+}
+
 static bool is_same_line(const struct ct_stack_frame *a, const struct ct_stack_frame *b)
 {
     return a == b || (a != NULL && b != NULL && a->line == b->line &&
@@ -105,11 +111,12 @@ static bool is_alive(const struct ct_explain *explain, int local_rank)
     return explain->probe->answers[local_rank].asked;
 }
 
-/* Is it listed with `other`, because both stand on one line? Ranks whose line is not known are
- * alike, too. */
+/* Is it listed with `other`, because both stand on one line? Ranks without a stack are alike, too,
+ * and so are those whose stacks have no names. */
 static bool is_together(const struct ct_explain *explain, int local_rank, int other)
 {
     return is_alive(explain, local_rank) && is_alive(explain, other) &&
+           has_stack(explain, local_rank) == has_stack(explain, other) &&
            is_same_line(frame_of(explain, local_rank), frame_of(explain, other));
 }
 
@@ -149,13 +156,15 @@ static bool is_listed(const struct ct_explain *explain, int local_rank, int exce
 static void print_others(const struct ct_explain *explain, int suspect, const char *prefix,
                          struct ct_buf *out)
 {
-    int shown = 0, unknown = -1;
+    int shown = 0, unknown = -1, nameless = -1;
     for (int i = 0; i < explain->probe->count; i++) {
         if (i == suspect || !is_alive(explain, i) || is_listed(explain, i, suspect)) {
             continue;
         }
-        if (frame_of(explain, i) == NULL) {
+        if (!has_stack(explain, i)) {
             unknown = i;
+        } else if (frame_of(explain, i) == NULL) {
+            nameless = i;
         } else if (shown++ < PLACES_SHOWN) {
             ct_buf_addf(out, "%s", prefix);
             int count = print_ranks(explain, i, suspect, out);
@@ -166,6 +175,11 @@ static void print_others(const struct ct_explain *explain, int suspect, const ch
     }
     if (shown > PLACES_SHOWN) {
         ct_buf_addf(out, "%sothers are at %d further places\n", prefix, shown - PLACES_SHOWN);
+    }
+    if (nameless >= 0) {
+        ct_buf_addf(out, "%sno names in the stack of ", prefix);
+        print_ranks(explain, nameless, suspect, out);
+        ct_buf_addf(out, "\n");
     }
     if (unknown >= 0) {
         ct_buf_addf(out, "%sno stack of ", prefix);
@@ -216,7 +230,7 @@ static void print_stack(const struct ct_explain *explain, int local_rank, const 
                         struct ct_buf *out)
 {
     const struct ct_probe_answer *answer = &explain->probe->answers[local_rank];
-    if (answer->source != CT_PROBE_NOTHING) {
+    if (has_stack(explain, local_rank)) {
         ct_buf_addf(out, "%sstack of rank %d, from %s:\n", prefix, explain->first_rank + local_rank,
                     ct_probe_source_name(answer->source));
         (void)ct_stack_print(&answer->stack, STACK_INDENT, out);
@@ -235,7 +249,7 @@ int ct_explain_print(const struct ct_explain *explain, const char *prefix, struc
         ct_buf_addf(out, "%srank %d is at ", prefix, explain->first_rank + suspect);
         ct_stack_print_where(&probe->answers[suspect].stack, out);
         ct_buf_addf(out, "\n");
-    } else if (suspect >= 0) {
+    } else if (suspect >= 0 && !has_stack(explain, suspect)) {
         ct_buf_addf(out, "%sno stack of rank %d\n", prefix, explain->first_rank + suspect);
     }
     print_others(explain, suspect, prefix, out);

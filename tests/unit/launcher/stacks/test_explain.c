@@ -196,6 +196,29 @@ static void test_a_suspect_without_a_stack_is_still_named(void **state)
                      "> to see stacks of C programs, install gdb, or elfutils for eu-stack\n");
 }
 
+static void test_a_stack_without_names_is_not_told_to_be_missing(void **state)
+{
+    (void)state;
+    struct rig rig;
+    static const char *const lines[] = {AT(20), "", "", ""};
+    static const char nameless[] = "#0  0x1 in ?? ()\n#1  0x2 in ?? ()\n";
+    struct ct_buf text = CT_BUF_INIT;
+    begin(&rig, lines, 4);
+    rig.explain.suspect = 1;
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(ct_stack_parse_native(nameless, strlen(nameless), &rig.answers[i].stack),
+                         0);
+        rig.answers[i].source = CT_PROBE_GDB;
+    }
+    assert_int_equal(ct_explain_print(&rig.explain, "> ", &text), 0);
+    assert_null(strstr(ct_buf_cstr(&text), "no stack of rank 9"));
+    assert_non_null(strstr(ct_buf_cstr(&text), "> stack of rank 9, from gdb:\n"));
+    assert_non_null(strstr(ct_buf_cstr(&text), "> no names in the stack of rank 10\n"));
+    assert_non_null(strstr(ct_buf_cstr(&text), "> no stack of rank 11\n"));
+    ct_buf_fini(&text);
+    ct_probe_fini(&rig.probe);
+}
+
 static void test_what_is_missing_for_a_stack_is_said(void **state)
 {
     (void)state;
@@ -310,6 +333,7 @@ int main(void)
         cmocka_unit_test(test_ranks_of_other_machines_may_be_the_cause),
         cmocka_unit_test(test_the_verdict_is_not_questioned),
         cmocka_unit_test(test_a_suspect_without_a_stack_is_still_named),
+        cmocka_unit_test(test_a_stack_without_names_is_not_told_to_be_missing),
         cmocka_unit_test(test_what_is_missing_for_a_stack_is_said),
         cmocka_unit_test(test_recordings_of_a_named_rank_are_told_if_they_agree),
         cmocka_unit_test(test_recordings_are_asked_before_the_stacks),

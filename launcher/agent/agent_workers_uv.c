@@ -44,6 +44,10 @@ static void on_proc_exit(void *data, struct ct_proc *proc, const struct ct_exit 
     ct_worker_ended(worker, end, workers->stopping,
                     ct_progress_reader_permanent(&workers->progress, rank), &workers->oom);
     ct_agent_trace_worker_end(run, rank);
+    if (!workers->stopping) {
+        ct_hang_monitor_take_end(&run->monitors.hang,
+                                 ct_worker_end_is_success(&worker->report.end));
+    }
     ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_EXITED,
                                                    .local_rank = rank,
                                                    .end = worker->report.end});

@@ -5,11 +5,30 @@
  */
 #include "launcher/hang/hang_standing.h"
 
-#include "common/clock.h"
-
 int64_t ct_hang_standing_ms(const struct ct_hang_standing *standing, int64_t now_ns)
 {
-    return standing->report.still_ms + (now_ns - standing->since_ns) / CT_NS_PER_MS;
+    int64_t end_ns = standing->went_on_ns != 0 ? standing->went_on_ns : now_ns;
+    return standing->report.still_ms + (end_ns - standing->since_ns) / CT_NS_PER_MS;
+}
+
+bool ct_hang_standing_take_sample(struct ct_hang_standing *standing, bool went_on, int64_t now_ns)
+{
+    if (!standing->report.stands || standing->failed) {
+        return false;
+    }
+    if (went_on && standing->went_on_ns == 0) {
+        standing->went_on_ns = now_ns;
+    }
+    return standing->went_on_ns != 0 && now_ns - standing->went_on_ns >= CT_HANG_OVER_NS;
+}
+
+bool ct_hang_standing_take_end(struct ct_hang_standing *standing, bool success)
+{
+    if (!standing->report.stands || standing->acted) {
+        return false;
+    }
+    standing->failed = standing->failed || !success;
+    return standing->went_on_ns != 0 && !standing->failed;
 }
 
 /* Have ranks made progress since the hang was told? Whether a suspect of this machine has, this

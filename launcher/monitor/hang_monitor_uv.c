@@ -13,9 +13,9 @@
  * machine asks its workers and tells the membership, whose second verdict is acted upon.
  *
  * As long as the hang lasts, the beats tell the membership of it, for the status. When a worker has
- * made progress again, one line says that it is over. The machine that has the suspect, or that
- * acts where nobody is named, tells the membership; every machine that has printed the verdict
- * prints the line.
+ * made progress again and none has failed within two seconds, one line says that it is over. The
+ * machine that has the suspect, or that acts where nobody is named, tells the membership; every
+ * machine that has printed the verdict prints the line.
  *
  * When the membership gives its verdict again, hang_standing.h says what is to be done.
  *
@@ -90,11 +90,55 @@ static int64_t unix_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS;
 }
 
+static int64_t stood_still_ms(const struct ct_hang_standing *standing)
+{
+    return ct_hang_standing_ms(standing, ct_clock_now(NULL));
+}
+
+/* Says that the hang is over, which has lasted for so long. */
+static void end_standing(struct ct_hang_monitor *monitor, int64_t lasted_ms, const char *how)
+{
+    struct ct_hang_standing *standing = &monitor->standing;
+    struct ct_hang_record *record = ct_hang_log_last(monitor->log);
+    char line[160], who[32] = "the job";
+    if (standing->report.rank >= 0) {
+        (void)snprintf(who, sizeof(who), "rank %d", standing->report.rank);
+    }
+    int len =
+        snprintf(line, sizeof(line), CT_REPORT_PREFIX "the hang of %s is over: %s after %.1f s\n",
+                 who, how, (double)lasted_ms / 1000);
+    if (!standing->acted) { /* else its peers only notice that it has gone */
+        ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
+    }
+    record->for_ms = lasted_ms;
+    record->over = !standing->acted;
+    standing->report.stands = false;
+    monitor->loop.told = false; /* the same loop may follow once more */
+    monitor->on_report(monitor->data);
+}
+
+/* Workers have made progress and nobody has failed since. */
+static void end_by_progress(struct ct_hang_monitor *monitor)
+{
+    end_standing(monitor, stood_still_ms(&monitor->standing),
+                 "the workers have made progress again");
+}
+
+/* What comes now is about another hang, if there was progress since the one that stands. */
+static void settle(struct ct_hang_monitor *monitor)
+{
+    const struct ct_hang_standing *standing = &monitor->standing;
+    if (standing->report.stands && standing->went_on_ns != 0 && !standing->failed) {
+        end_by_progress(monitor);
+    }
+}
+
 /* From here on the hang has a record: the last one of the log, until another hang stands. */
 static void set_standing(struct ct_hang_monitor *monitor, const struct ct_hang_standing *standing,
                          const char *host)
 {
     const struct ct_hang_report *report = &standing->report;
+    settle(monitor);
     const struct ct_hang_standing old = monitor->standing;
     monitor->standing = *standing;
     if (old.report.stands) { /* it was told of before, only a rank is named now */
@@ -157,33 +201,6 @@ static void set_why(struct ct_hang_monitor *monitor, const char *why)
     monitor->on_report(monitor->data);
 }
 
-static int64_t stood_still_ms(const struct ct_hang_standing *standing)
-{
-    return ct_hang_standing_ms(standing, ct_clock_now(NULL));
-}
-
-/* Says that the hang is over, which has lasted for so long. */
-static void end_standing(struct ct_hang_monitor *monitor, int64_t lasted_ms, const char *how)
-{
-    struct ct_hang_standing *standing = &monitor->standing;
-    struct ct_hang_record *record = ct_hang_log_last(monitor->log);
-    char line[160], who[32] = "the job";
-    if (standing->report.rank >= 0) {
-        (void)snprintf(who, sizeof(who), "rank %d", standing->report.rank);
-    }
-    int len =
-        snprintf(line, sizeof(line), CT_REPORT_PREFIX "the hang of %s is over: %s after %.1f s\n",
-                 who, how, (double)lasted_ms / 1000);
-    if (!standing->acted) { /* else its peers only notice that it has gone */
-        ct_output_say(monitor->output, CT_OUTPUT_ERR, line, (size_t)len);
-    }
-    record->for_ms = lasted_ms;
-    record->over = !standing->acted;
-    standing->report.stands = false;
-    monitor->loop.told = false; /* the same loop may follow once more */
-    monitor->on_report(monitor->data);
-}
-
 static void on_sampled(void *data)
 {
     struct ct_hang_monitor *monitor = data;
@@ -192,13 +209,26 @@ static void on_sampled(void *data)
         return;
     }
     int64_t lasted_ms = stood_still_ms(standing);
-    if (ct_hang_sampler_is_over(monitor->sampler, &standing->verdict)) {
-        bool has_ended = standing->verdict.reason != CT_HANG_ALL &&
-                         pid_of(monitor, standing->verdict.local_rank) == 0;
-        end_standing(monitor, lasted_ms,
-                     has_ended ? "its process has ended" : "the workers have made progress again");
+    bool is_over = ct_hang_sampler_is_over(monitor->sampler, &standing->verdict);
+    bool has_ended = is_over && !standing->failed && standing->verdict.reason != CT_HANG_ALL &&
+                     pid_of(monitor, standing->verdict.local_rank) == 0;
+    if (has_ended) {
+        end_standing(monitor, lasted_ms, "its process has ended");
+    } else if (ct_hang_standing_take_sample(standing, is_over, ct_clock_now(NULL))) {
+        end_by_progress(monitor);
     } else {
         ct_hang_log_last(monitor->log)->for_ms = lasted_ms;
+    }
+}
+
+void ct_hang_monitor_take_end(struct ct_hang_monitor *monitor, bool success)
+{
+    if (ct_hang_standing_take_end(&monitor->standing, success)) {
+        end_by_progress(monitor);
+    } else if (monitor->standing.report.stands && monitor->standing.failed) {
+        struct ct_hang_record *record = ct_hang_log_last(monitor->log);
+        record->for_ms = stood_still_ms(&monitor->standing);
+        record->failed = true;
     }
 }
 
@@ -694,6 +724,7 @@ void ct_hang_monitor_take_job_verdict(struct ct_hang_monitor *monitor,
         local_rank = choose_worker(monitor, local_rank);
         verdict->rank = first + local_rank;
     }
+    settle(monitor);
     ct_hang_sampler_vote(monitor->sampler, &still);
     const struct ct_hang_news news = {.verdict = verdict,
                                       .is_here = is_here,

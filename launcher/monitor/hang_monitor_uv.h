@@ -66,6 +66,9 @@ CT_MUST_CHECK int ct_hang_monitor_open(struct ct_hang_monitor *monitor, uv_loop_
 /* Starts anew, because a new generation of workers begins. */
 void ct_hang_monitor_reset(struct ct_hang_monitor *monitor);
 
+/* A worker has ended that was not told to. */
+void ct_hang_monitor_take_end(struct ct_hang_monitor *monitor, bool success);
+
 /* Gives what the next beat tells the other machines about the workers here. */
 void ct_hang_monitor_vote(const struct ct_hang_monitor *monitor, struct ct_hang_vote *out);
 

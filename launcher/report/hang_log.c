@@ -23,7 +23,7 @@ struct ct_hang_record *ct_hang_log_last(struct ct_hang_log *log)
 
 static const char *outcome(const struct ct_hang_record *record)
 {
-    return record->killed ? "killed" : record->over ? "over" : "none";
+    return record->killed ? "killed" : record->failed ? "failed" : record->over ? "over" : "none";
 }
 
 int ct_hang_log_to_json(const struct ct_hang_log *log, struct cJSON *root)
@@ -64,9 +64,10 @@ static void add_line(const struct ct_hang_record *record, const char *prefix, st
         ct_buf_addf(out, "; ranks here waited in %s", record->operation);
     }
     ct_buf_addf(out, "%s",
-                record->killed ? "; it was killed"
-                : record->over ? "; then it went on"
-                               : "");
+                record->killed   ? "; it was killed"
+                : record->failed ? "; then a worker failed"
+                : record->over   ? "; then it went on"
+                                 : "");
     if (ct_buf_status(out) == 0) {
         ct_text_clean((char *)ct_buf_bytes(out) + before); /* it goes to a terminal */
     }

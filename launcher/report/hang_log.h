@@ -25,6 +25,7 @@ struct ct_hang_record {
     int64_t time_ms;        /* when it was told, in Unix time */
     int64_t for_ms;         /* for how long no rank made progress */
     bool over;              /* the ranks went on by themselves */
+    bool failed;            /* a worker of this machine failed in it */
     bool killed;            /* ctrun killed the rank, or if none stands out one of its ranks */
     char why[CT_HANG_WHY_MAX];
     char at[CT_HANG_PLACE_MAX];        /* where the rank stood in its program; "" = not known */

@@ -179,6 +179,35 @@ static void it_counts_from_the_last_progress(void **state)
     assert_int_equal(ct_hang_standing_ms(&rig.standing, rig.now + 2 * S), 7000);
 }
 
+/* A worker whose collective has timed out prints a traceback, which looks like progress. */
+static void progress_before_a_failure_does_not_end_a_hang(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig);
+    stand(&rig, OURS, true);
+    assert_false(ct_hang_standing_take_sample(&rig.standing, false, rig.now + 10 * S));
+    assert_false(ct_hang_standing_take_sample(&rig.standing, true, rig.now + 11 * S));
+    assert_false(ct_hang_standing_take_sample(&rig.standing, false, rig.now + 12 * S));
+    assert_false(ct_hang_standing_take_end(&rig.standing, false));
+    assert_true(rig.standing.failed);
+    assert_false(ct_hang_standing_take_sample(&rig.standing, true, rig.now + 20 * S));
+    assert_int_equal(ct_hang_standing_ms(&rig.standing, rig.now + 20 * S), 16000);
+}
+
+static void progress_without_a_failure_ends_a_hang(void **state)
+{
+    (void)state;
+    struct rig rig;
+    begin(&rig);
+    stand(&rig, OURS, true);
+    assert_false(ct_hang_standing_take_end(&rig.standing, true)); /* no progress yet */
+    assert_false(ct_hang_standing_take_sample(&rig.standing, true, rig.now + 11 * S));
+    assert_true(ct_hang_standing_take_sample(&rig.standing, false, rig.now + 13 * S));
+    assert_int_equal(ct_hang_standing_ms(&rig.standing, rig.now + 13 * S), 16000);
+    assert_true(ct_hang_standing_take_end(&rig.standing, true));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +218,8 @@ int main(void)
         cmocka_unit_test(a_suspect_of_this_machine_is_not_told_again),
         cmocka_unit_test(who_is_named_where_none_was_is_told),
         cmocka_unit_test(it_counts_from_the_last_progress),
+        cmocka_unit_test(progress_before_a_failure_does_not_end_a_hang),
+        cmocka_unit_test(progress_without_a_failure_ends_a_hang),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,11 @@ static void test_each_hang_has_a_line(void **state)
                 "> hang in generation 2: rank 3 stood still for 12.5 s at train.py:7 in step; "
                 "ranks here waited in all_reduce; it was killed\n"
                 "> hang in generation 3: the job stood still for 60.0 s; then it went on\n");
+    ct_hang_log_last(&log)->failed = true;
+    assert_text(&log,
+                "> hang in generation 2: rank 3 stood still for 12.5 s at train.py:7 in step; "
+                "ranks here waited in all_reduce; it was killed\n"
+                "> hang in generation 3: the job stood still for 60.0 s; then a worker failed\n");
 }
 
 static void test_the_last_ones_are_in_the_report(void **state)

@@ -26,7 +26,7 @@ struct sizes {
 };
 
 static const struct sizes of_gpus = {20000, 1020, 784, {.count = 2, .size = {512, 200}}};
-static const struct sizes of_tests = {500, 60, 30, {.count = 2, .size = {40, 24}}};
+static const struct sizes of_tests = {260, 60, 30, {.count = 2, .size = {40, 24}}};
 
 struct run {
     const struct sizes *sizes;

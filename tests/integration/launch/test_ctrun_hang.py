@@ -233,10 +233,10 @@ STEPS = """
 import os, socket, sys, time, ctworker
 for step in range(1, 6):
     ctworker.progress(step)
-    end = time.process_time() + 0.3
+    end = time.process_time() + 0.1
     while time.process_time() < end:
         pass
-end = time.monotonic() + 6
+end = time.monotonic() + 4
 while time.monotonic() < end:  # validation
     pass
 ctworker.progress(6)

@@ -16,7 +16,7 @@ ARGS = ("--hidden", "64", "--batch-size", "24", "--epochs", str(EPOCHS), "--devi
 
 # Trainings in which kills find their place, by number of workers: 300 epochs of one take less than a tenth of a
 # second. Two wait for each other, and beside busy processes each of their steps takes a millisecond.
-LONG = {1: ("--epochs", str(10 * EPOCHS)), 2: ("--epochs", str(3 * EPOCHS))}
+LONG = {1: ("--epochs", str(5 * EPOCHS)), 2: ("--epochs", str(3 * EPOCHS))}
 
 # Waiting for the disk after each of many short epochs would be most of the test.
 ONLY_LAST = ("--checkpoint-every", "1000000")

@@ -17,7 +17,7 @@ import torture  # noqa: E402
 
 # A sanitizer makes steps slow: fewer are enough to be in the midst of them when a worker is killed.
 SLOW = os.environ["SANITIZE"] != "none"
-EPOCHS = 5 if SLOW else 30
+EPOCHS = 5 if SLOW else 20
 
 
 class Snapshots(testlib.Case):
@@ -61,7 +61,7 @@ class Snapshots(testlib.Case):
         reports, losses = [], []
         for kills in ((), (3, 50, 90)):
             metrics = self.tmp / f"metrics{len(kills)}"
-            job = self.job(5, "--epochs", 15 if SLOW else 60, "--metrics", metrics)
+            job = self.job(5, "--epochs", 15, "--metrics", metrics)
             for generation, step in enumerate(kills):
                 self.kill_after(job, step, generation)
             self.assertEqual(job.finish(), 0, job.text())
@@ -102,7 +102,7 @@ class Snapshots(testlib.Case):
 
     def test_other_options_do_not_find_it(self):
         # A worker that changes its mind after a restart must not go on with another's state.
-        epochs = 20 if SLOW else 100
+        epochs = 20
         script = self.script(
             "change.sh",
             f'exec {testlib.program("train")} --data synthetic --device cpu --hidden 64 '

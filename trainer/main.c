@@ -6,9 +6,9 @@
  * usage. Errors that a restart would meet again are reported to ctrun.
  */
 #include "common/buf.h"
-#include "common/clock.h"
 #include "trainer/model/gpu_ranks.h"
 #include "trainer/run/rank.h"
+#include "trainer/run/stop_signals.h"
 #include "trainer/session/train_options.h"
 #include "trainer/show/loggers.h"
 #include "trainer/show/plot.h"
@@ -26,41 +26,23 @@ CTW_OFFERS_SPARES;
 
 enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
-/* Set by a signal that asks to stop and save everything. */
-static volatile sig_atomic_t stop_asked;
-
 static int complain(struct ct_err *err, int exit_code)
 {
     ct_complain(stderr, err);
     return exit_code;
 }
 
-/* Slurm sends a signal to every process of a job step, and ctrun, which gets it too, sends it to
- * its workers again. So a second signal within this time is the same notice. */
-#define SAME_NOTICE_NS (5 * CT_NS_PER_S)
-
-static void on_stop_signal(int number)
+static bool saves_when_stopped(const struct ct_train_options *options)
 {
-    static volatile int64_t first_ns;
-    int64_t now_ns = ct_clock_now(NULL);
-    if (stop_asked && now_ns - first_ns > SAME_NOTICE_NS) {
-        (void)signal(number, SIG_DFL);
-        (void)raise(number);
-    } else if (!stop_asked) {
-        first_ns = now_ns;
-        stop_asked = 1;
-    }
+    return options->checkpoint != NULL || options->checkpoint_dir != NULL;
 }
 
-/* Installed when nothing but a peer's death keeps the first step from coming, because steps look at
- * the flag, and only if stopping saves something. A second signal some seconds later has its
- * default effect. */
+/* Called when nothing but a peer's death keeps the first step from coming, because steps look at
+ * the flag. A stop that saves nothing is no stop. */
 static void catch_stop_signals(const struct ct_train_options *options)
 {
-    struct sigaction action = {.sa_handler = on_stop_signal};
-    if (options->checkpoint != NULL || options->checkpoint_dir != NULL) {
-        (void)sigaction(SIGTERM, &action, NULL);
-        (void)sigaction(SIGUSR1, &action, NULL);
+    if (saves_when_stopped(options)) {
+        ct_stop_signals_catch();
     }
 }
 
@@ -68,7 +50,7 @@ static void catch_stop_signals(const struct ct_train_options *options)
  * made this one fail. Usually the launcher's signal ends the wait and the process. */
 static void let_peer_be_first(int rc)
 {
-    for (int i = 0; i < 30 && rc == CT_EPEER && !stop_asked; i++) {
+    for (int i = 0; i < 30 && rc == CT_EPEER && !*ct_stop_signals_asked(); i++) {
         (void)poll(NULL, 0, 10);
     }
 }
@@ -99,8 +81,12 @@ static int run(const struct ct_train_options *options)
 {
     struct ct_err err = {0};
     struct ctw_job *job;
-    struct ct_rank_run here = {
-        .options = options, .stop_asked = &stop_asked, .catch_signals = catch_stop_signals};
+    struct ct_rank_run here = {.options = options,
+                               .stop_asked = ct_stop_signals_asked(),
+                               .catch_signals = catch_stop_signals};
+    if (saves_when_stopped(options) && ct_stop_signals_apart(&err) != 0) {
+        return complain(&err, EXIT_FAILED);
+    }
     if (await_turn(options, &here.warm) != 0) {
         return EXIT_FAILED;
     }

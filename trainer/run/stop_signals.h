@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * SIGTERM and SIGUSR1 ask a training to save everything and to stop. State of the process: they are
+ * its signals.
+ */
+#ifndef CT_TRAINER_RUN_STOP_SIGNALS_H
+#define CT_TRAINER_RUN_STOP_SIGNALS_H
+
+#include "common/err.h"
+
+#include <signal.h>
+
+/* Gives these signals a thread of their own. Called before any other thread is created. */
+CT_MUST_CHECK int ct_stop_signals_apart(struct ct_err *err);
+
+/* From here on they set the flag, and until then they have their default effect. A second one some
+ * seconds later has it again. */
+void ct_stop_signals_catch(void);
+
+/* Gives the flag: nonzero = a stop was asked for. */
+const volatile sig_atomic_t *ct_stop_signals_asked(void);
+
+#endif

@@ -7,12 +7,13 @@
 #include "common/file.h"
 #include "launcher/agent/agent_uv.h"
 #include "launcher/cli/help.h"
+#include "launcher/detach/attach.h"
+#include "launcher/detach/detach.h"
 #include "launcher/fleet/fleet_launch.h"
 #include "launcher/preflight/preflight_probe.h"
 #include "launcher/process/guard.h"
 #include "launcher/report/report.h"
 #include "launcher/report/report_file.h"
-#include "launcher/scheduler/pmi.h"
 #include "launcher/setup/config.h"
 #include "launcher/setup/prepare.h"
 #include "launcher/setup/resolve.h"
@@ -36,6 +37,7 @@ struct launch {
     struct ct_logdir logdir;
     struct ct_token token;
     char uuid[CT_UUID_TEXT];
+    struct ct_detach detach;
     struct ct_job_spec job;
 };
 
@@ -59,30 +61,6 @@ static int print_text(int made, struct ct_buf *text)
     return rc == 0 ? CT_EXIT_OK : fail(CT_EXIT_SETUP, &err);
 }
 
-static int print_about(const struct ct_options *options)
-{
-    struct ct_buf text = CT_BUF_INIT;
-    int rc = options->help      ? ct_help_print(options->help_topic, &text)
-             : options->version ? ct_buf_printf(&text, "ctrun %s\n", CT_VERSION)
-                                : ct_completion_print(options->completion, &text);
-    return print_text(rc, &text);
-}
-
-/* Decides what is to be started. Returns an exit code. */
-static int resolve(struct launch *launch, char *const *env, struct ct_err *err)
-{
-    const struct ct_scheduler_input input = {.env = env,
-                                             .host = launch->machine.host,
-                                             .read = ct_scheduler_read_file,
-                                             .pmi = ct_pmi_ask};
-    if (ct_resolve_scheduler(&input, &launch->options, &launch->scheduler, err) != 0) {
-        return CT_EXIT_USAGE;
-    }
-    int rc =
-        ct_resolve(&launch->options, &launch->scheduler, &launch->machine, &launch->resolved, err);
-    return rc == 0 ? CT_EXIT_OK : rc == CT_ENOENT ? CT_EXIT_SETUP : CT_EXIT_USAGE;
-}
-
 static int print_config(const struct launch *launch)
 {
     const struct ct_config config = {&launch->options, &launch->scheduler, &launch->resolved,
@@ -103,6 +81,7 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     job->logdir = &launch->logdir;
     job->cookie = &launch->cookie;
     job->guard = launch->guard;
+    job->detach = &launch->detach;
     job->token = launch->token.len > 0 ? &launch->token : NULL;
     job->env = env;
     job->expected = (const char *const *)launch->scheduler.hosts.list;
@@ -150,13 +129,23 @@ static int launch_job(struct launch *launch, char *const *env)
 {
     struct ct_outcome outcome = {.exit_code = CT_EXIT_SETUP};
     struct ct_err err = {0};
+    int rc = ct_prepare_run_id(&launch->resolved, launch->uuid, &launch->job.run_id, &err);
     /* The token is taken before anything is started: the environment no longer holds it then. */
-    if (ct_prepare_run_id(&launch->resolved, launch->uuid, &launch->job.run_id, &err) != 0 ||
+    rc = rc == 0 ? ct_prepare_token(&launch->options, env, &launch->token, &err) : rc;
+    const struct ct_detach_spec spec = {&launch->options, env, launch->machine.host,
+                                        launch->job.run_id};
+    rc = rc == 0 ? ct_detach_begin(&launch->detach, &spec, STDOUT_FILENO, STDERR_FILENO,
+                                   &outcome.exit_code, &err)
+                 : rc;
+    if (rc == CT_DETACH_LEFT) { /* another process goes on with the job */
+        ct_token_wipe(&launch->token);
+        return outcome.exit_code;
+    }
+    if (rc != 0 ||
         ct_prepare_command(&launch->options, launch->machine.own_dir, env, &launch->command,
                            &outcome.exit_code, &err) != 0 ||
         ct_prepare_logdir(&launch->options, &launch->resolved, env, launch->job.run_id,
                           &launch->logdir, &err) != 0 ||
-        ct_prepare_token(&launch->options, env, &launch->token, &err) != 0 ||
         ct_prepare_open_files(launch->resolved.workers, &launch->job.nofile, &err) != 0 ||
         ct_cookie_new(&launch->cookie, &err) != 0 ||
         ct_prepare_guard(&launch->resolved, &launch->logdir, &launch->cookie, &launch->guard,
@@ -165,6 +154,7 @@ static int launch_job(struct launch *launch, char *const *env)
         fail_job(launch, outcome.exit_code, &err);
     }
     clean_up(launch, &outcome);
+    ct_detach_end(&launch->detach, outcome.exit_code);
     return outcome.exit_code;
 }
 
@@ -190,13 +180,19 @@ static int ctrun(struct launch *launch, char **argv)
         return fail(CT_EXIT_USAGE, &err);
     }
     if (ct_options_only_print(&launch->options)) {
-        return print_about(&launch->options);
+        struct ct_buf text = CT_BUF_INIT;
+        return print_text(ct_help_about(&launch->options, &text), &text);
     }
     ct_machine_read(environ, &launch->machine);
+    if (launch->options.attach) {
+        return ct_attach(launch->options.attach_job, environ, launch->machine.host, STDOUT_FILENO,
+                         STDERR_FILENO);
+    }
     if (ct_fleet_wanted(&launch->options)) {
         return launch_fleet(launch, argv);
     }
-    int exit_code = resolve(launch, environ, &err);
+    int exit_code = ct_resolve_here(&launch->options, &launch->machine, environ, &launch->scheduler,
+                                    &launch->resolved, &err);
     if (exit_code != CT_EXIT_OK) {
         return fail(exit_code, &err);
     }

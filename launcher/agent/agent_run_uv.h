@@ -245,6 +245,9 @@ struct ct_server *ct_agent_store_open_late(struct ct_agent_run *run);
 /* Gives the workers of a new generation an empty store. Only node rank 0 calls it. */
 CT_MUST_CHECK int ct_agent_store_serve(struct ct_agent_run *run, struct ct_err *err);
 
+/* The address at which this machine reaches the job's store, HOST:PORT. */
+void ct_agent_store_reached(const struct ct_agent_run *run, char out[CT_ADDR_JOIN_MAX]);
+
 /* The address of the workers' store that this node serves. */
 const char *ct_agent_store_address(const struct ct_agent_run *run);
 

@@ -18,9 +18,7 @@
  */
 #include "launcher/agent/agent_run_uv.h"
 
-#include "common/buf.h"
 #include "common/clock.h"
-#include "common/text.h"
 #include "launcher/util/environ.h"
 #include "rendezvous/admission/access.h"
 
@@ -136,22 +134,6 @@ static int host_store(struct ct_agent_run *run, struct ct_err *err)
     return 0;
 }
 
-/* Writes the program and its arguments as the user has named them. */
-static void name_program(const struct ct_options *options, char out[CT_JOB_PROGRAM_MAX])
-{
-    struct ct_buf words = CT_BUF_INIT;
-    ct_buf_addf(&words, "%s", options->module ? "-m " : "");
-    for (size_t i = 0; options->command != NULL && options->command[i] != NULL; i++) {
-        if (words.len >= CT_JOB_PROGRAM_MAX) {
-            break; /* the rest would be cut */
-        }
-        ct_buf_addf(&words, "%s%s", i > 0 ? " " : "", options->command[i]);
-    }
-    const char *text = ct_buf_cstr(&words);
-    (void)ct_text_cut(text != NULL ? text : "", CT_JOB_PROGRAM_MAX, out, CT_JOB_PROGRAM_MAX);
-    ct_buf_fini(&words);
-}
-
 /* A job that is not listed runs all the same. Nobody misses the list where it has no place at all,
  * as in a container without /tmp, or with a root that cannot be written. */
 static void say_unlisted(struct ct_agent_run *run, const char *runtime_dir, const char *address,
@@ -163,16 +145,23 @@ static void say_unlisted(struct ct_agent_run *run, const char *runtime_dir, cons
     run->store.said_unlisted = run->store.said_unlisted || !no_place;
 }
 
+void ct_agent_store_reached(const struct ct_agent_run *run, char out[CT_ADDR_JOIN_MAX])
+{
+    const struct ct_agent_store *store = &run->store;
+    bool here = store->server != NULL;
+    ct_addr_join(here && store->on_loopback ? "127.0.0.1" : store->address.host,
+                 here ? ct_server_port(store->server) : store->address.port, out, CT_ADDR_JOIN_MAX);
+}
+
 /* Enters the job among those of this machine. */
 static void enter_registry(struct ct_agent_run *run)
 {
     char folder[CT_JOB_FOLDER_MAX], address[CT_ADDR_JOIN_MAX], program[CT_JOB_PROGRAM_MAX];
     struct ct_err err = {0};
-    const char *host = run->store.on_loopback ? "127.0.0.1" : run->store.address.host;
     const char *runtime_dir = ct_environ_get(run->job->env, "XDG_RUNTIME_DIR");
-    ct_addr_join(host, ct_server_port(run->store.server), address, sizeof(address));
+    ct_agent_store_reached(run, address);
     ct_job_registry_folder(runtime_dir, geteuid(), folder);
-    name_program(run->job->options, program);
+    ct_options_program(run->job->options, program);
     if (ct_job_registry_add(folder, address, run->job->run_id, program, &err) != 0) {
         say_unlisted(run, runtime_dir, address, &err);
         return;

@@ -11,6 +11,7 @@
  * close_all() closes it. No callback used here is called inside the call that asked for it.
  */
 #include "launcher/agent/agent_run_uv.h"
+#include "launcher/detach/detach.h"
 #include "launcher/setup/misspelt_env.h"
 #include "launcher/setup/no_effect.h"
 
@@ -79,6 +80,9 @@ static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *up
         run->outcome.exit_code = update->exit_code;
     }
     if (update->say & CT_AGENT_SAY_STARTED) {
+        char address[CT_ADDR_JOIN_MAX];
+        ct_agent_store_reached(run, address);
+        ct_detach_started(run->job->detach, address);
         ct_job_story_started(&run->report.story, ct_clock_now(NULL));
         ct_trace_job_end(&run->trace.data, CT_TRACE_SPAWN, NULL, ct_clock_now(NULL));
         ct_agent_keep_report(run);

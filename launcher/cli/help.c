@@ -386,6 +386,13 @@ static void print_found(const char *word, struct ct_buf *out)
     ct_buf_addf(out, "%s", named ? "\n" : "");
 }
 
+int ct_help_about(const struct ct_options *options, struct ct_buf *out)
+{
+    return options->help      ? ct_help_print(options->help_topic, out)
+           : options->version ? ct_buf_printf(out, "ctrun %s\n", CT_VERSION)
+                              : ct_completion_print(options->completion, out);
+}
+
 int ct_help_print(const char *word, struct ct_buf *out)
 {
     size_t topic = word != NULL ? find_topic(word) : TOPICS;

@@ -8,6 +8,7 @@
 
 #include "common/buf.h"
 #include "common/err.h"
+#include "launcher/cli/options.h"
 
 #include <stdbool.h>
 
@@ -20,6 +21,10 @@ const char *ct_help_nearest(const char *word);
 
 /* The help on `word`, of which ct_help_knows(); NULL = the usual options. CT_ENOMEM. */
 CT_MUST_CHECK int ct_help_print(const char *word, struct ct_buf *out);
+
+/* What the options ask for instead of a job: --help, --version or a completion script. CT_ENOMEM.
+ */
+CT_MUST_CHECK int ct_help_about(const struct ct_options *options, struct ct_buf *out);
 
 /* Adds each topic with a blank in front. */
 void ct_help_topics(struct ct_buf *out);

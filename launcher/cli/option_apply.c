@@ -362,6 +362,9 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
         return ct_code_set_parse(value, &options->no_restart_on, err) == 0
                    ? 0
                    : ct_err_wrap(err, "%s", origin);
+    case CT_OPT_ATTACH:
+        options->attach = true;
+        return value == NULL ? 0 : read_text(origin, value, &options->attach_job, err);
     case CT_OPT_PRINT_COMPLETION:
         return read_shell(origin, value, &options->completion, err);
     case CT_OPT_REFUSED:

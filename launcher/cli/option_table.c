@@ -54,6 +54,15 @@ const struct ct_option_spec ct_option_table[] = {
      "at the end, write what happened on this machine to FILE: spans and\n"
      "counters that ui.perfetto.dev and chrome://tracing show",
      .ctrun_only = true, .topic = CT_HELP_JOB, TEXT(trace)},
+    {CT_OPT_DETACH, 0, true, "detach", NULL,
+     "let the job go on without this terminal; its output goes to a file, and\n"
+     "lines say where it is, how to see it again, and how to end it",
+     .ctrun_only = true, .topic = CT_HELP_JOB, .brief = "let the job go on without the terminal",
+     FLAG(detach)},
+    {CT_OPT_ATTACH, 0, true, "attach", "[JOB]",
+     "show a job of --detach on this machine, by its id, a beginning of that,\n"
+     "or its store's HOST:PORT; exit with its code. Default: the only one",
+     .ctrun_only = true, .topic = CT_HELP_JOB},
     {CT_OPT_PRINT_CONFIG, 0, true, "print-config", NULL,
      "print which scheduler was found, what would be started, and where each\n"
      "value comes from; start nothing",

@@ -9,6 +9,7 @@
 #include "common/buf.h"
 #include "common/num.h"
 #include "common/option_parser.h"
+#include "common/text.h"
 #include "launcher/cli/help.h"
 #include "launcher/cli/option_table.h"
 #include "launcher/cli/option_values.h"
@@ -33,6 +34,21 @@ bool ct_rank_set_has(const struct ct_rank_set *set, int rank)
         return true;
     }
     return rank >= 0 && rank < CT_WORKERS_MAX && (set->bits[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
+void ct_options_program(const struct ct_options *options, char out[CT_JOB_PROGRAM_MAX])
+{
+    struct ct_buf words = CT_BUF_INIT;
+    ct_buf_addf(&words, "%s", options->module ? "-m " : "");
+    for (size_t i = 0; options->command != NULL && options->command[i] != NULL; i++) {
+        if (words.len >= CT_JOB_PROGRAM_MAX) {
+            break; /* the rest would be cut */
+        }
+        ct_buf_addf(&words, "%s%s", i > 0 ? " " : "", options->command[i]);
+    }
+    const char *text = ct_buf_cstr(&words);
+    (void)ct_text_cut(text != NULL ? text : "", CT_JOB_PROGRAM_MAX, out, CT_JOB_PROGRAM_MAX);
+    ct_buf_fini(&words);
 }
 
 bool ct_options_only_print(const struct ct_options *options)
@@ -115,10 +131,10 @@ static struct ct_option option_at(size_t index)
         .name = spec->name,
         .letter = spec->letter,
         .alias = spec->letter == 'n' ? "np" : NULL, /* as mpirun's users type it */
-        .value = spec->id == CT_OPT_HELP ? CT_VALUE_OPTIONAL
-                 : spec->after_equals    ? CT_VALUE_AFTER_EQUALS
-                 : spec->metavar != NULL ? CT_VALUE_NEEDED
-                                         : CT_VALUE_NONE,
+        .value = spec->id == CT_OPT_HELP || spec->id == CT_OPT_ATTACH ? CT_VALUE_OPTIONAL
+                 : spec->after_equals                                 ? CT_VALUE_AFTER_EQUALS
+                 : spec->metavar != NULL                              ? CT_VALUE_NEEDED
+                                                                      : CT_VALUE_NONE,
         /* "--re" means torchrun's "--redirects", although ctrun has "--report". Options that are
          * refused do not yield: "--log" is ambiguous, as it is for torchrun. */
         .yields = spec->ctrun_only,
@@ -338,6 +354,26 @@ static int refuse_unknown(struct ct_option_parser *at, struct ct_err *err)
     return 0;
 }
 
+/* --attach shows a job that runs: whatever else is asked for would have no effect. */
+static int check_attach(const struct ct_options *options, struct ct_err *err)
+{
+    if (options->command[0] != NULL) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--attach shows a job that was started with --detach, and starts none: "
+                          "leave out '%.64s'",
+                          options->command[0]);
+    }
+    for (size_t i = 0; i < ct_option_count; i++) {
+        const struct ct_option_spec *spec = &ct_option_table[i];
+        if (spec->id != CT_OPT_ATTACH && ct_option_given(options, spec->id) == CT_GIVEN_FLAG) {
+            return ct_err_set(err, CT_EINVAL,
+                              "--attach shows a job that was started with --detach: leave out --%s",
+                              spec->name);
+        }
+    }
+    return 0;
+}
+
 static int parse_words(char *const *argv, struct ct_options *options, struct ct_err *err)
 {
     struct ct_option_parser at = {
@@ -360,6 +396,10 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
         }
         last = &ct_option_table[at.index];
         taken = at.value;
+    }
+    if (options->attach) {
+        options->command = argv + at.next;
+        return check_attach(options, err);
     }
     if (argv[at.next] == NULL && !options->preflight_only) {
         bool is_last = taken != NULL && taken == argv[at.next - 1];
@@ -390,6 +430,11 @@ static int apply_standalone(struct ct_options *options, struct ct_err *err)
 
 static int check_together(const struct ct_options *options, struct ct_err *err)
 {
+    if (options->detach && options->preflight_only) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--detach and --preflight-only exclude each other: the table of the "
+                          "preflight is for this terminal");
+    }
     if (options->module && options->no_python) {
         return ct_err_set(err, CT_EINVAL, "--module and --no-python exclude each other");
     }

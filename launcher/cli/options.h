@@ -13,6 +13,7 @@
 
 #include "common/addr.h"
 #include "common/err.h"
+#include "common/job_registry.h"
 #include "launcher/binding/binding.h"
 #include "launcher/binding/gpu_mask.h"
 #include "launcher/cli/completion.h"
@@ -108,6 +109,9 @@ struct ct_options {
     bool open;                    /* everybody may use the store */
     const char *hosts, *hostfile; /* machines to start on; NULL = not given */
     const char *launch_agent;     /* the command that starts a ctrun there */
+    bool detach;                  /* the job goes on without its terminal */
+    bool attach;                  /* show a job of --detach, and start none */
+    const char *attach_job;       /* which; NULL = the only one */
     bool agent_stdin;             /* another ctrun started this one and writes to its stdin */
     bool print_url;               /* say where the live page is, on whatever stderr is */
     int linger;                   /* seconds that the live page stays after the end */
@@ -152,6 +156,9 @@ bool ct_options_only_print(const struct ct_options *options);
  * --help or --version it stops there and succeeds. */
 CT_MUST_CHECK int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out,
                                    struct ct_err *err);
+
+/* Writes the program and its arguments as the user has named them, cut and cleaned. */
+void ct_options_program(const struct ct_options *options, char out[CT_JOB_PROGRAM_MAX]);
 
 bool ct_rank_set_has(const struct ct_rank_set *set, int rank);
 

@@ -17,6 +17,7 @@
 
 #include <sys/resource.h>
 
+struct ct_detach;
 struct ct_guard;
 struct ct_token;
 
@@ -31,7 +32,8 @@ struct ct_job_spec {
     struct ct_binder binder; /* main.c frees it */
     struct ct_gpu_masks gpus;
     struct ct_guard *guard;
-    char *const *env; /* the launcher's own, on which the workers' is built */
+    struct ct_detach *detach; /* hears when the job runs; NULL = it keeps its terminal */
+    char *const *env;         /* the launcher's own, on which the workers' is built */
     const char *run_id;
     const struct ct_token *token; /* of the job; NULL = none */
     const char *const *expected;  /* names of its hosts by node rank; NULL = not known */

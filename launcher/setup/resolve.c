@@ -7,7 +7,9 @@
  */
 #include "launcher/setup/resolve.h"
 
+#include "common/exit_code.h"
 #include "launcher/cli/option_table.h"
+#include "launcher/scheduler/pmi.h"
 #include "launcher/setup/machine.h"
 
 #include <stdio.h>
@@ -508,6 +510,27 @@ int ct_resolve(const struct ct_options *options, const struct ct_scheduler *sche
     choose_warning(&r);
     rc = check_node_rank(&r);
     return rc != 0 ? rc : resolve_workers(&r, machine);
+}
+
+int ct_resolve_here(const struct ct_options *options, const struct ct_machine *machine,
+                    char *const *env, struct ct_scheduler *scheduler, struct ct_resolved *out,
+                    struct ct_err *err)
+{
+    const struct ct_scheduler_input input = {
+        .env = env, .host = machine->host, .read = ct_scheduler_read_file, .pmi = ct_pmi_ask};
+    if (ct_resolve_scheduler(&input, options, scheduler, err) != 0) {
+        return CT_EXIT_USAGE;
+    }
+    int rc = ct_resolve(options, scheduler, machine, out, err);
+    if (rc == 0 && options->detach && out->mode == CT_MODE_SHIM) {
+        (void)ct_err_set(
+            err, CT_EINVAL,
+            "--detach has no meaning here: %s has started one ctrun for each rank, and "
+            "ends the job with them",
+            scheduler->name);
+        return CT_EXIT_USAGE;
+    }
+    return rc == 0 ? CT_EXIT_OK : rc == CT_ENOENT ? CT_EXIT_SETUP : CT_EXIT_USAGE;
 }
 
 void ct_resolved_worker_env(const struct ct_resolved *resolved, struct ct_worker_env *env)

@@ -68,6 +68,13 @@ CT_MUST_CHECK int ct_resolve(const struct ct_options *options, const struct ct_s
                              const struct ct_machine *machine, struct ct_resolved *out,
                              struct ct_err *err);
 
+/* Both, on this machine. Returns 0 or the exit code of ctrun, with the reason in *err. Gives
+ * *scheduler. */
+CT_MUST_CHECK int ct_resolve_here(const struct ct_options *options,
+                                  const struct ct_machine *machine, char *const *env,
+                                  struct ct_scheduler *scheduler, struct ct_resolved *out,
+                                  struct ct_err *err);
+
 /* Sets local rank and node of a shim's worker to the scheduler's, because the membership counts
  * each rank as a node. Its rank stays the one that the membership gave. Changes nothing in the
  * other modes. */

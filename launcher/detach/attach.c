@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: show the end of console.log and follow the file, as tail(1) does, until the process
+ * of the job's ctrun has ended; then read its exit code.
+ *
+ * Other paths: Ctrl-C leaves the job alone. A console that became shorter is read from its
+ * beginning.
+ *
+ * Failure modes: a ctrun that was killed has left no exit code. Of a full disk the user is told
+ * once, because the job cannot write it down.
+ */
+#include "launcher/detach/attach.h"
+
+#include "common/alloc.h"
+#include "common/exit_code.h"
+#include "common/file.h"
+#include "launcher/detach/console_tail.h"
+#include "launcher/detach/detached_list.h"
+#include "launcher/detach/state_folder.h"
+#include "launcher/process/proctree.h"
+#include "launcher/report/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* What is shown of the past: two screens, and not more bytes than that. */
+#define LINES_SHOWN 50
+#define BYTES_SHOWN 65536
+/* How often the file is read. */
+#define LOOK_MS 100
+
+struct viewer {
+    struct ct_detached_entry entry;
+    char root_path[CT_STATE_FOLDER_MAX];
+    int folder, console; /* of the job */
+    int pidfd;           /* of its ctrun; -1 = it does not run */
+    int signals;
+    int out_fd, err_fd;
+    off_t at; /* in the console */
+    bool said_full;
+};
+
+static void say(const struct viewer *viewer, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void say(const struct viewer *viewer, const char *fmt, ...)
+{
+    char line[CT_ERR_TEXT_MAX + CT_STATE_FOLDER_MAX];
+    va_list args;
+    va_start(args, fmt);
+    int len = snprintf(line, sizeof(line), "%s", CT_REPORT_PREFIX);
+    len += vsnprintf(line + len, sizeof(line) - (size_t)len - 1, fmt, args);
+    va_end(args);
+    size_t size = (size_t)len < sizeof(line) - 2 ? (size_t)len : sizeof(line) - 2;
+    line[size++] = '\n';
+    int rc = ct_fd_write_all(viewer->err_fd, line, size); /* nobody is left to be told of it */
+    (void)rc;
+}
+
+/* ---- the console ----------------------------------------------------------------------------- */
+
+/* Reads some bytes at viewer->at. */
+static ssize_t read_console(struct viewer *viewer, char *bytes, size_t size)
+{
+    ssize_t n;
+    do {
+        n = pread(viewer->console, bytes, size, viewer->at);
+    } while (n < 0 && errno == EINTR);
+    viewer->at += n > 0 ? n : 0;
+    return n;
+}
+
+/* Returns false if nobody reads what is shown. */
+static bool show_past(struct viewer *viewer)
+{
+    struct stat st;
+    char *bytes = ct_calloc(BYTES_SHOWN, 1);
+    if (bytes == NULL || fstat(viewer->console, &st) != 0) {
+        ct_free(bytes);
+        return true;
+    }
+    viewer->at = st.st_size > BYTES_SHOWN ? st.st_size - BYTES_SHOWN : 0;
+    bool cut = viewer->at > 0;
+    ssize_t n = read_console(viewer, bytes, BYTES_SHOWN);
+    size_t len = n > 0 ? (size_t)n : 0, from = ct_console_tail(bytes, len, LINES_SHOWN);
+    if (from == 0 && cut) { /* it begins inside a line */
+        const char *end = memchr(bytes, '\n', len);
+        from = end != NULL && (size_t)(end - bytes) + 1 < len ? (size_t)(end - bytes) + 1 : 0;
+    }
+    bool read = ct_fd_write_all(viewer->out_fd, bytes + from, len - from) == 0;
+    ct_free(bytes);
+    return read;
+}
+
+static bool show_new(struct viewer *viewer)
+{
+    char bytes[16384];
+    struct stat st;
+    ssize_t n;
+    if (fstat(viewer->console, &st) == 0 && st.st_size < viewer->at) {
+        viewer->at = 0;
+    }
+    while ((n = read_console(viewer, bytes, sizeof(bytes))) > 0) {
+        if (ct_fd_write_all(viewer->out_fd, bytes, (size_t)n) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void look_at_disk(struct viewer *viewer)
+{
+    struct statvfs room;
+    if (!viewer->said_full && fstatvfs(viewer->console, &room) == 0 && room.f_blocks > 0 &&
+        room.f_bavail == 0) {
+        viewer->said_full = true;
+        say(viewer,
+            "the disk of %s/%s is full: what the job writes now may be lost; the job goes on",
+            viewer->root_path, viewer->entry.job.id);
+    }
+}
+
+/* ---- the job --------------------------------------------------------------------------------- */
+
+static int leave(const struct viewer *viewer)
+{
+    say(viewer, "the job goes on; ctrun --attach %s shows it again", viewer->entry.job.id);
+    return CT_EXIT_SIGNAL_BASE + SIGINT;
+}
+
+/* Returns 0 when the job's ctrun has ended, else the exit code of this one. */
+static int follow(struct viewer *viewer)
+{
+    for (;;) {
+        struct pollfd ready[] = {{.fd = viewer->pidfd, .events = POLLIN},
+                                 {.fd = viewer->signals, .events = POLLIN}};
+        int n = poll(ready, sizeof(ready) / sizeof(ready[0]), LOOK_MS);
+        bool over = n > 0 && ready[0].revents != 0;
+        if (!show_new(viewer)) {
+            return CT_EXIT_SIGNAL_BASE + SIGPIPE;
+        }
+        if (n > 0 && ready[1].revents != 0) {
+            return leave(viewer);
+        }
+        if (over) {
+            return 0;
+        }
+        look_at_disk(viewer);
+    }
+}
+
+/* Says how the job has ended, and returns its exit code. */
+static int tell_end(struct viewer *viewer)
+{
+    const char *id = viewer->entry.job.id;
+    char end[CT_DETACHED_EXIT_SIZE + 1], when[64] = "an unknown time";
+    int exit_code;
+    int64_t ended_s;
+    struct tm local;
+    if (!ct_state_folder_read(viewer->folder, CT_STATE_EXIT, end, sizeof(end)) ||
+        !ct_detached_job_exit_parse(end, &exit_code, &ended_s)) {
+        say(viewer,
+            "job %s has ended without an exit code: its ctrun on %s was killed, or the machine was "
+            "restarted",
+            id, viewer->entry.job.host);
+        return CT_EXIT_NODE_LOST;
+    }
+    time_t ended = (time_t)ended_s;
+    if (localtime_r(&ended, &local) != NULL) {
+        (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", &local);
+    }
+    say(viewer, "job %s has ended with code %d at %s", id, exit_code, when);
+    return exit_code;
+}
+
+static int view(struct viewer *viewer)
+{
+    const struct ct_detached_job *job = &viewer->entry.job;
+    bool runs = viewer->pidfd >= 0;
+    say(viewer, "job %s %s %s (process %ld): the last lines of %s/%s/%s%s", job->id,
+        runs ? "runs on" : "ran on", job->host, (long)job->pid, viewer->root_path, job->id,
+        CT_STATE_CONSOLE, runs ? "; Ctrl-C leaves it alone" : "");
+    if (!show_past(viewer)) {
+        return CT_EXIT_SIGNAL_BASE + SIGPIPE;
+    }
+    int code = runs ? follow(viewer) : 0;
+    if (code != 0) {
+        return code;
+    }
+    return show_new(viewer) ? tell_end(viewer) : CT_EXIT_SIGNAL_BASE + SIGPIPE;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Gives *fd, which is -1 if the process with that number is another one now. */
+static void open_process(const struct ct_detached_job *job, int *fd)
+{
+    struct ct_proctree_entry process;
+    *fd = (int)syscall(SYS_pidfd_open, job->pid, 0);
+    if (*fd >= 0 && (!ct_proctree_read_pid(job->pid, &process) || process.start != job->start)) {
+        (void)close(*fd);
+        *fd = -1;
+    }
+}
+
+static int choose(struct viewer *viewer, int root, const char *word, const char *host,
+                  struct ct_err *err)
+{
+    struct ct_detached_entry *entries = NULL;
+    struct ct_buf why = CT_BUF_INIT;
+    int count = 0, at;
+    if (root >= 0) {
+        count = ct_detached_list_read(root, host, &entries, err);
+        if (count < 0) {
+            return count;
+        }
+    }
+    at = ct_detached_list_choose(entries, count, word, host, &why);
+    if (at >= 0) {
+        viewer->entry = entries[at];
+    } else if (ct_buf_cstr(&why) != NULL && why.len > 0) {
+        size_t len = why.len - (ct_buf_bytes(&why)[why.len - 1] == '\n');
+        say(viewer, "%.*s", (int)len, ct_buf_cstr(&why));
+    }
+    ct_buf_fini(&why);
+    ct_free(entries);
+    return at >= 0 ? 0 : at;
+}
+
+static int open_job(struct viewer *viewer, int root, const char *host, struct ct_err *err)
+{
+    const struct ct_detached_job *job = &viewer->entry.job;
+    sigset_t stop;
+    if (viewer->entry.state == CT_DETACHED_ELSEWHERE) {
+        return ct_err_set(err, CT_ENOENT,
+                          "job %s runs on %s and not on %s: ssh %s ctrun --attach %s", job->id,
+                          job->host, host, job->host, job->id);
+    }
+    viewer->folder = ct_state_folder_open_job(root, job->id, err);
+    if (viewer->folder < 0) {
+        return viewer->folder;
+    }
+    viewer->console = ct_state_folder_open_file(viewer->folder, CT_STATE_CONSOLE, O_RDONLY, err);
+    if (viewer->console < 0) {
+        return viewer->console;
+    }
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGINT);
+    (void)pthread_sigmask(SIG_BLOCK, &stop, NULL); /* this process ends with it */
+    viewer->signals = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (viewer->entry.state == CT_DETACHED_RUNS) {
+        open_process(job, &viewer->pidfd);
+    }
+    return 0;
+}
+
+static int open_viewer(struct viewer *viewer, const char *word, char *const *env, const char *host,
+                       int *root, struct ct_err *err)
+{
+    int rc = ct_state_folder_path(env, viewer->root_path, err);
+    if (rc != 0) {
+        return rc;
+    }
+    *root = ct_state_folder_open(viewer->root_path, false, err);
+    if (*root < 0 && *root != CT_ENOENT) {
+        return *root;
+    }
+    rc = choose(viewer, *root, word, host, err);
+    return rc == 0 ? open_job(viewer, *root, host, err) : rc;
+}
+
+int ct_attach(const char *word, char *const *env, const char *host, int out_fd, int err_fd)
+{
+    struct viewer viewer = {.folder = -1,
+                            .console = -1,
+                            .pidfd = -1,
+                            .signals = -1,
+                            .out_fd = out_fd,
+                            .err_fd = err_fd};
+    struct ct_err err = {0};
+    int root = -1, exit_code;
+    int rc = open_viewer(&viewer, word, env, host, &root, &err);
+    if (rc == 0) {
+        exit_code = view(&viewer);
+    } else if (rc == CT_EINVAL) { /* the reason was a list */
+        exit_code = CT_EXIT_USAGE;
+    } else {
+        say(&viewer, "%s", err.text);
+        exit_code = CT_EXIT_SETUP;
+    }
+    const int fds[] = {root, viewer.folder, viewer.console, viewer.pidfd, viewer.signals};
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
+    }
+    return exit_code;
+}

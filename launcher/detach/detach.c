@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Happy path: make the folder of the job and fork. The child makes a session of its own, writes the
+ * record of the job, and goes on as the ctrun of the job. When its workers run, it writes the
+ * address of the store into a pipe. The parent then says where the job is, and ends.
+ *
+ * Other paths: the child ends before its workers run. The parent has shown what it wrote, removes
+ * the folder, and ends with its exit code. A second ctrun on the way, whose agent asks for a signal
+ * or is gone, passes that on.
+ *
+ * Failure modes: a parent that is killed leaves the job as it is. A job that cannot write its
+ * address on a full disk is still found by its id.
+ */
+#include "launcher/detach/detach.h"
+
+#include "common/alloc.h"
+#include "common/clock.h"
+#include "common/exit_code.h"
+#include "common/file.h"
+#include "common/num.h"
+#include "launcher/detach/detached_list.h"
+#include "launcher/detach/state_folder.h"
+#include "launcher/process/proctree.h"
+#include "launcher/report/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How often the parent looks whether the job has written something. */
+#define LOOK_MS 50
+/* Names that are tried for the folder. */
+#define TRIES 16
+
+/* What the parent has opened. */
+struct waiter {
+    const struct ct_detach_spec *spec;
+    const char *root_path;
+    const struct ct_detach *detach;
+    pid_t child;
+    int pipe, signals, console;
+    int out_fd, err_fd;
+    bool listens;  /* to standard input */
+    char line[32]; /* of standard input */
+    size_t line_len;
+    char address[CT_JOB_ADDRESS_MAX];
+    size_t address_len;
+};
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        (void)close(*fd);
+        *fd = -1;
+    }
+}
+
+/* ---- the folder ------------------------------------------------------------------------------ */
+
+static int make_folder(int root, const struct ct_detach_spec *spec, struct ct_detached_job *job,
+                       struct ct_err *err)
+{
+    for (int i = 0; i < TRIES; i++) {
+        unsigned char random[CT_DETACHED_RANDOM];
+        if (getentropy(random, sizeof(random)) != 0) {
+            return ct_err_sys(err, CT_EIO, errno, "cannot draw a random id");
+        }
+        const char *given = spec->options->run_id;
+        if (given == NULL && i == 0) { /* ctrun-stat shows the random run id, so this begins it */
+            (void)snprintf(job->id, sizeof(job->id), "%.8s", spec->run_id);
+        } else {
+            ct_detached_job_name(given, random, job->id);
+        }
+        int fd = ct_state_folder_make_job(root, job->id, err);
+        if (fd != CT_EBUSY) {
+            return fd;
+        }
+    }
+    return CT_EBUSY;
+}
+
+static void write_exit(const struct ct_detach *detach, int exit_code)
+{
+    char text[CT_DETACHED_EXIT_SIZE + 1];
+    ct_detached_job_exit_text(exit_code, (int64_t)time(NULL), text);
+    ssize_t n;
+    do {
+        n = pwrite(detach->exit, text, CT_DETACHED_EXIT_SIZE, 0);
+    } while (n < 0 && errno == EINTR);
+}
+
+static int write_record(const struct ct_detach *detach, struct ct_err *err)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = ct_detached_job_print(&detach->job, &text);
+    if (rc != 0) {
+        rc = ct_err_set(err, rc, "out of memory for a detached job");
+    } else {
+        rc = ct_state_folder_write(detach->folder, CT_STATE_JOB, (const char *)ct_buf_bytes(&text),
+                                   text.len, err);
+    }
+    ct_buf_fini(&text);
+    return rc;
+}
+
+/* ---- the child ------------------------------------------------------------------------------- */
+
+/* Takes the place of standard input, output and error. */
+static int leave_terminal(int console, struct ct_err *err)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(console, STDOUT_FILENO) < 0 ||
+        dup2(console, STDERR_FILENO) < 0) {
+        int saved = errno;
+        if (null >= 0) {
+            (void)close(null);
+        }
+        return ct_err_sys(err, CT_EIO, saved, "cannot leave the terminal");
+    }
+    (void)close(null);
+    (void)setsid(); /* a new child leads no group, so this cannot fail */
+    return 0;
+}
+
+static int begin_child(struct ct_detach *detach, const struct ct_detach_spec *spec, int console,
+                       struct ct_err *err)
+{
+    struct ct_proctree_entry self = {0};
+    struct ct_detached_job *job = &detach->job;
+    int rc = leave_terminal(console, err);
+    if (rc != 0) {
+        return rc;
+    }
+    (void)ct_proctree_read_pid(getpid(), &self);
+    job->pid = getpid();
+    job->start = self.start;
+    job->begun_s = (int64_t)time(NULL);
+    (void)snprintf(job->host, sizeof(job->host), "%s", spec->host);
+    (void)snprintf(job->run_id, sizeof(job->run_id), "%s", spec->run_id);
+    ct_options_program(spec->options, job->program);
+    ct_detached_list_place(job->place);
+    detach->begun = true;
+    write_exit(detach, -1);
+    return write_record(detach, err);
+}
+
+void ct_detach_started(struct ct_detach *detach, const char *address)
+{
+    if (detach == NULL || !detach->begun) {
+        return;
+    }
+    if (strcmp(detach->job.address, address) != 0) {
+        (void)snprintf(detach->job.address, sizeof(detach->job.address), "%s", address);
+        int rc = write_record(detach, NULL); /* the id still finds the job */
+        (void)rc;
+    }
+    if (detach->pipe >= 0) {
+        char line[CT_JOB_ADDRESS_MAX + 1];
+        int len = snprintf(line, sizeof(line), "%s\n", address);
+        int rc = ct_fd_write_all(detach->pipe, line, (size_t)len); /* the parent may be gone */
+        (void)rc;
+        close_fd(&detach->pipe);
+    }
+}
+
+void ct_detach_end(struct ct_detach *detach, int exit_code)
+{
+    if (!detach->begun) {
+        return;
+    }
+    detach->begun = false;
+    write_exit(detach, exit_code);
+    close_fd(&detach->exit);
+    close_fd(&detach->folder);
+    close_fd(&detach->pipe);
+}
+
+/* ---- the parent ------------------------------------------------------------------------------ */
+
+/* Shows what the job has written since. */
+static void show_console(struct waiter *waiter)
+{
+    char bytes[4096];
+    ssize_t n;
+    while ((n = read(waiter->console, bytes, sizeof(bytes))) > 0) {
+        if (ct_fd_write_all(waiter->err_fd, bytes, (size_t)n) != 0) {
+            return; /* nobody reads it */
+        }
+    }
+}
+
+static void take_signal(struct waiter *waiter)
+{
+    struct signalfd_siginfo info;
+    if (read(waiter->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        (void)kill(waiter->child, (int)info.ssi_signo);
+    }
+}
+
+/* A line "signal N" of the ctrun that has started this one. */
+static void take_line(struct waiter *waiter)
+{
+    static const char word[] = "signal ";
+    int signo;
+    waiter->line[waiter->line_len] = '\0';
+    waiter->line_len = 0;
+    if (strncmp(waiter->line, word, sizeof(word) - 1) == 0 &&
+        ct_parse_int(waiter->line + sizeof(word) - 1, 1, SIGRTMAX, &signo) == 0) {
+        (void)kill(waiter->child, signo);
+    }
+}
+
+static void take_input(struct waiter *waiter)
+{
+    char bytes[64];
+    ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
+    if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) {
+        waiter->listens = false;
+        (void)kill(waiter->child, SIGHUP);
+    }
+    for (ssize_t i = 0; i < n; i++) {
+        if (bytes[i] == '\n') {
+            take_line(waiter);
+        } else if (waiter->line_len < sizeof(waiter->line) - 1) {
+            waiter->line[waiter->line_len++] = bytes[i];
+        }
+    }
+}
+
+/* Returns true at the end of the pipe. */
+static bool take_address(struct waiter *waiter)
+{
+    size_t room = sizeof(waiter->address) - 1 - waiter->address_len;
+    ssize_t n = room > 0 ? read(waiter->pipe, waiter->address + waiter->address_len, room) : 0;
+    if (n > 0) {
+        waiter->address_len += (size_t)n;
+    }
+    return n == 0 || (n < 0 && errno != EINTR);
+}
+
+static void say_where(const struct waiter *waiter)
+{
+    const struct ct_detached_job *job = &waiter->detach->job;
+    char text[4 * CT_STATE_FOLDER_MAX];
+    int len;
+    if (waiter->spec->options
+            ->agent_stdin) { /* the ctrun there says the rest, once for all machines */
+        len = snprintf(text, sizeof(text), "%s%s: process %ld, its output is in %s/%s/%s there\n",
+                       CT_REPORT_PREFIX, waiter->spec->host, (long)waiter->child, waiter->root_path,
+                       job->id, CT_STATE_CONSOLE);
+    } else {
+        len = snprintf(text, sizeof(text),
+                       "%sjob %s runs on %s without this terminal, as process %ld\n"
+                       "%sits output: ctrun --attach %s, or %s/%s/%s\n"
+                       "%sits status: ctrun-stat %s\n"
+                       "%sto end it: kill %ld\n",
+                       CT_REPORT_PREFIX, job->id, waiter->spec->host, (long)waiter->child,
+                       CT_REPORT_PREFIX, job->id, waiter->root_path, job->id, CT_STATE_CONSOLE,
+                       CT_REPORT_PREFIX, waiter->address, CT_REPORT_PREFIX, (long)waiter->child);
+    }
+    size_t size = (size_t)len < sizeof(text) ? (size_t)len : sizeof(text) - 1;
+    int rc = ct_fd_write_all(waiter->out_fd, text, size); /* the job runs all the same */
+    (void)rc;
+}
+
+/* Returns when the child says that its workers run, or has ended. */
+static void wait_for_child(struct waiter *waiter)
+{
+    bool over = false;
+    while (!over) {
+        struct pollfd ready[] = {
+            {.fd = waiter->pipe, .events = POLLIN},
+            {.fd = waiter->signals, .events = POLLIN},
+            {.fd = waiter->listens ? STDIN_FILENO : -1, .events = POLLIN},
+        };
+        int n = poll(ready, sizeof(ready) / sizeof(ready[0]), LOOK_MS);
+        show_console(waiter);
+        if (n > 0 && ready[2].revents != 0) {
+            take_input(waiter);
+        }
+        if (n > 0 && ready[1].revents != 0) {
+            take_signal(waiter);
+        }
+        over = n > 0 && ready[0].revents != 0 && take_address(waiter);
+    }
+    show_console(waiter);
+}
+
+static int exit_code_of(pid_t child)
+{
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0) {
+        if (errno != EINTR) {
+            return CT_EXIT_SETUP;
+        }
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL_BASE + WTERMSIG(status);
+}
+
+/* Returns the exit code of the parent. */
+static int be_parent(struct waiter *waiter, int root)
+{
+    wait_for_child(waiter);
+    char *end = memchr(waiter->address, '\n', waiter->address_len);
+    if (end == NULL) {
+        int exit_code = exit_code_of(waiter->child);
+        show_console(waiter);
+        ct_state_folder_remove_job(root, waiter->detach->job.id);
+        return exit_code != 0 ? exit_code : CT_EXIT_OK;
+    }
+    *end = '\0';
+    say_where(waiter);
+    return CT_EXIT_OK;
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+static int open_files(struct ct_detach *detach, int *console, int *reader, struct ct_err *err)
+{
+    *console = ct_state_folder_open_file(detach->folder, CT_STATE_CONSOLE,
+                                         O_WRONLY | O_CREAT | O_EXCL | O_APPEND, err);
+    if (*console < 0) {
+        return *console;
+    }
+    *reader = ct_state_folder_open_file(detach->folder, CT_STATE_CONSOLE, O_RDONLY, err);
+    if (*reader < 0) {
+        return *reader;
+    }
+    detach->exit =
+        ct_state_folder_open_file(detach->folder, CT_STATE_EXIT, O_WRONLY | O_CREAT | O_EXCL, err);
+    return detach->exit < 0 ? detach->exit : 0;
+}
+
+static int fork_job(struct ct_detach *detach, struct waiter *waiter, sigset_t *before,
+                    struct ct_err *err)
+{
+    sigset_t passed;
+    int pipes[2];
+    sigemptyset(&passed);
+    sigaddset(&passed, SIGINT);
+    sigaddset(&passed, SIGTERM);
+    sigaddset(&passed, SIGQUIT);
+    if (pipe2(pipes, O_CLOEXEC) != 0) {
+        return ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot make a pipe");
+    }
+    waiter->pipe = pipes[0];
+    detach->pipe = pipes[1];
+    (void)pthread_sigmask(SIG_BLOCK, &passed, before);
+    waiter->signals = signalfd(-1, &passed, SFD_CLOEXEC | SFD_NONBLOCK);
+    waiter->child = waiter->signals >= 0 ? fork() : -1;
+    int saved = errno;
+    if (waiter->child <= 0) {
+        (void)pthread_sigmask(SIG_SETMASK, before, NULL);
+    }
+    return waiter->child >= 0
+               ? 0
+               : ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot start a detached job");
+}
+
+int ct_detach_begin(struct ct_detach *detach, const struct ct_detach_spec *spec, int out_fd,
+                    int err_fd, int *exit_code, struct ct_err *err)
+{
+    char root_path[CT_STATE_FOLDER_MAX];
+    sigset_t before;
+    struct waiter waiter = {.spec = spec,
+                            .root_path = root_path,
+                            .detach = detach,
+                            .pipe = -1,
+                            .signals = -1,
+                            .console = -1,
+                            .out_fd = out_fd,
+                            .err_fd = err_fd,
+                            .listens = spec->options->agent_stdin};
+    int root = -1, console = -1;
+    if (!spec->options->detach) {
+        return 0;
+    }
+    *detach = (struct ct_detach){.folder = -1, .exit = -1, .pipe = -1};
+    int rc = ct_state_folder_path(spec->env, root_path, err);
+    if (rc != 0) {
+        return rc;
+    }
+    root = ct_state_folder_open(root_path, true, err);
+    if (root < 0) {
+        return root;
+    }
+    ct_detached_list_prune(root, spec->host, (int64_t)time(NULL));
+    detach->folder = make_folder(root, spec, &detach->job, err);
+    rc = detach->folder < 0 ? detach->folder : 0;
+    if (rc != 0) {
+        goto out;
+    }
+    rc = open_files(detach, &console, &waiter.console, err);
+    rc = rc == 0 ? fork_job(detach, &waiter, &before, err) : rc;
+    if (rc != 0) {
+        ct_state_folder_remove_job(root, detach->job.id);
+        goto out;
+    }
+    if (waiter.child == 0) {
+        rc = begin_child(detach, spec, console, err);
+    } else {
+        close_fd(&detach->pipe); /* or its end would never come */
+        *exit_code = be_parent(&waiter, root);
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+        rc = CT_DETACH_LEFT;
+    }
+out:
+    close_fd(&root);
+    close_fd(&console);
+    close_fd(&waiter.console);
+    close_fd(&waiter.pipe);
+    close_fd(&waiter.signals);
+    if (rc != 0) {
+        close_fd(&detach->pipe);
+        close_fd(&detach->exit);
+        close_fd(&detach->folder);
+        detach->begun = false;
+    }
+    return rc;
+}

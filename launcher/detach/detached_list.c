@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A job runs if its ctrun does: the process with its number that began at the same moment, after
+ * the same start of the same machine. A home folder may be shared by several machines, so a job
+ * may be another one's.
+ *
+ * Failure modes: a folder without a record that can be read is no job. It is removed like one that
+ * has ended when nothing was written into it for as long.
+ */
+#include "launcher/detach/detached_list.h"
+
+#include "common/alloc.h"
+#include "launcher/detach/state_folder.h"
+#include "launcher/process/proctree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Jobs that a message lists. */
+#define SHOWN_MAX 10
+
+void ct_detached_list_place(char out[CT_DETACHED_PLACE_MAX])
+{
+    char boot[40] = "", space[40] = "";
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, boot, sizeof(boot) - 1) : -1;
+    boot[n > 0 ? n : 0] = '\0';
+    boot[strcspn(boot, "\n")] = '\0';
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    n = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
+    space[n > 0 ? n : 0] = '\0';
+    (void)snprintf(out, CT_DETACHED_PLACE_MAX, "%s/%s", boot, space);
+}
+
+static enum ct_detached_state state_of(const struct ct_detached_job *job, const char *host,
+                                       const char *place)
+{
+    struct ct_proctree_entry process;
+    if (strcmp(job->host, host) != 0) {
+        return CT_DETACHED_ELSEWHERE;
+    }
+    if (strcmp(job->place, place) != 0) {
+        /* Another container of this machine, or this machine before it was started again. */
+        size_t boot = strcspn(place, "/");
+        return strncmp(job->place, place, boot + 1) == 0 ? CT_DETACHED_ELSEWHERE : CT_DETACHED_LOST;
+    }
+    bool runs = ct_proctree_read_pid(job->pid, &process) && process.start == job->start &&
+                !ct_proctree_is_zombie(&process);
+    return runs ? CT_DETACHED_RUNS : CT_DETACHED_LOST;
+}
+
+static int64_t written_s(int job)
+{
+    struct stat st;
+    bool found =
+        fstatat(job, CT_STATE_CONSOLE, &st, AT_SYMLINK_NOFOLLOW) == 0 || fstat(job, &st) == 0;
+    return found ? (int64_t)st.st_mtim.tv_sec : 0;
+}
+
+/* Returns false if the folder has no record. *written tells when something was written there. */
+static bool read_entry(int root, const char *name, const char *host, const char *place,
+                       struct ct_detached_entry *out, int64_t *written)
+{
+    char text[CT_DETACHED_TEXT_MAX], end[CT_DETACHED_EXIT_SIZE + 1];
+    *written = INT64_MAX;
+    int job = ct_detached_job_is_name(name) ? ct_state_folder_open_job(root, name, NULL) : -1;
+    if (job < 0) {
+        return false;
+    }
+    *written = written_s(job);
+    *out = (struct ct_detached_entry){0};
+    bool found = ct_state_folder_read(job, CT_STATE_JOB, text, sizeof(text)) &&
+                 ct_detached_job_parse(text, &out->job);
+    if (found) {
+        /* The process first: it writes its exit code before it ends. */
+        out->state = state_of(&out->job, host, place);
+        out->ended_s = *written;
+        if (ct_state_folder_read(job, CT_STATE_EXIT, end, sizeof(end)) &&
+            ct_detached_job_exit_parse(end, &out->exit_code, &out->ended_s)) {
+            out->state = CT_DETACHED_ENDED;
+        }
+        (void)snprintf(out->job.id, sizeof(out->job.id), "%s", name);
+    }
+    (void)close(job);
+    return found;
+}
+
+static DIR *open_names(int root, struct ct_err *err)
+{
+    int fd = openat(root, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *names = fd >= 0 ? fdopendir(fd) : NULL;
+    if (names == NULL) {
+        int saved = errno;
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        (void)ct_err_sys(err, CT_EIO, saved, "cannot read the folder of detached jobs");
+    }
+    return names;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct ct_detached_entry *x = a, *y = b;
+    int order = (x->job.begun_s > y->job.begun_s) - (x->job.begun_s < y->job.begun_s);
+    return order != 0 ? order : strcmp(x->job.id, y->job.id);
+}
+
+int ct_detached_list_read(int root, const char *host, struct ct_detached_entry **out,
+                          struct ct_err *err)
+{
+    char place[CT_DETACHED_PLACE_MAX];
+    struct ct_detached_entry *list = ct_calloc(CT_DETACHED_JOBS_MAX, sizeof(*list));
+    if (list == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory for the list of detached jobs");
+    }
+    DIR *names = open_names(root, err);
+    if (names == NULL) {
+        ct_free(list);
+        return CT_EIO;
+    }
+    int count = 0;
+    ct_detached_list_place(place);
+    for (const struct dirent *name;
+         count < CT_DETACHED_JOBS_MAX && (name = readdir(names)) != NULL;) {
+        int64_t written;
+        count += read_entry(root, name->d_name, host, place, &list[count], &written);
+    }
+    (void)closedir(names);
+    qsort(list, (size_t)count, sizeof(*list), by_begin);
+    *out = list;
+    return count;
+}
+
+/* ---- the job that is meant ------------------------------------------------------------------- */
+
+static bool begins(const char *text, const char *word)
+{
+    return strncmp(text, word, strlen(word)) == 0;
+}
+
+/* How well a word fits a job: 0 = not, 3 = it is its id or its address. */
+static int fit_of(const struct ct_detached_entry *entry, const char *word)
+{
+    bool runs = entry->state == CT_DETACHED_RUNS;
+    if (word == NULL) {
+        return runs ? 1 : 0;
+    }
+    if (strcmp(entry->job.id, word) == 0 || (runs && strcmp(entry->job.address, word) == 0)) {
+        return 3;
+    }
+    if (word[0] == '\0' || (!begins(entry->job.id, word) && !begins(entry->job.run_id, word))) {
+        return 0;
+    }
+    return runs ? 2 : 1;
+}
+
+static void add_entry(const struct ct_detached_entry *entry, struct ct_buf *why)
+{
+    char state[32 + CT_HOST_MAX] = "runs";
+    switch (entry->state) {
+    case CT_DETACHED_RUNS:
+        break;
+    case CT_DETACHED_ENDED:
+        (void)snprintf(state, sizeof(state), "ended with %d", entry->exit_code);
+        break;
+    case CT_DETACHED_LOST:
+        (void)snprintf(state, sizeof(state), "was killed");
+        break;
+    case CT_DETACHED_ELSEWHERE:
+        (void)snprintf(state, sizeof(state), "is on %s", entry->job.host);
+        break;
+    }
+    ct_buf_addf(why, "  %s  %s  %s\n", entry->job.id, state, entry->job.program);
+}
+
+/* Lists the jobs that fit as well as the best one, the newest first. */
+static void add_list(const struct ct_detached_entry *entries, int count, const char *word, int fit,
+                     struct ct_buf *why)
+{
+    int shown = 0, left = 0;
+    for (int i = count - 1; i >= 0; i--) {
+        if (fit > 0 && fit_of(&entries[i], word) != fit) {
+            continue;
+        }
+        if (shown == SHOWN_MAX) {
+            left++;
+            continue;
+        }
+        add_entry(&entries[i], why);
+        shown++;
+    }
+    if (left > 0) {
+        ct_buf_addf(why, "  and %d more\n", left);
+    }
+}
+
+static void say_none(const struct ct_detached_entry *entries, int count, const char *word,
+                     const char *host, struct ct_buf *why)
+{
+    if (word == NULL) {
+        ct_buf_addf(why, "--attach: no detached job of yours runs on %s%s\n", host,
+                    count > 0 ? "; name one of these" : "");
+    } else {
+        ct_buf_addf(why,
+                    "--attach %.100s: no detached job of yours on %s has this id or address%s\n",
+                    word, host, count > 0 ? "; there are" : " (start one with ctrun --detach)");
+    }
+    add_list(entries, count, NULL, 0, why);
+}
+
+int ct_detached_list_choose(const struct ct_detached_entry *entries, int count, const char *word,
+                            const char *host, struct ct_buf *why)
+{
+    int best = 0, found = -1, same = 0;
+    for (int i = 0; i < count; i++) {
+        int fit = fit_of(&entries[i], word);
+        if (fit > best) {
+            best = fit;
+            found = i;
+            same = 1;
+        } else if (fit == best && fit > 0) {
+            same++;
+        }
+    }
+    if (same == 1) {
+        return found;
+    }
+    if (same == 0) {
+        say_none(entries, count, word, host, why);
+    } else if (word == NULL) {
+        ct_buf_addf(why, "--attach: %d detached jobs of yours run on %s; name one of these\n", same,
+                    host);
+        add_list(entries, count, word, best, why);
+    } else {
+        ct_buf_addf(why, "--attach %.100s: %d jobs begin with this; name one of these\n", word,
+                    same);
+        add_list(entries, count, word, best, why);
+    }
+    return CT_EINVAL;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+void ct_detached_list_prune(int root, const char *host, int64_t now_s)
+{
+    char place[CT_DETACHED_PLACE_MAX];
+    DIR *names = open_names(root, NULL);
+    ct_detached_list_place(place);
+    for (const struct dirent *name; names != NULL && (name = readdir(names)) != NULL;) {
+        struct ct_detached_entry entry;
+        int64_t written;
+        bool found = read_entry(root, name->d_name, host, place, &entry, &written);
+        bool over = !found || entry.state == CT_DETACHED_ENDED || entry.state == CT_DETACHED_LOST;
+        int64_t since_s = found ? entry.ended_s : written;
+        if (over && since_s < now_s - CT_DETACHED_KEEP_S) {
+            ct_state_folder_remove_job(root, name->d_name);
+        }
+    }
+    if (names != NULL) {
+        (void)closedir(names);
+    }
+}

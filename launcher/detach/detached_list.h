@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The detached jobs of this user: which there are, which of them is meant by a word, and which have
+ * ended so long ago that nobody asks for them any more.
+ */
+#ifndef CT_LAUNCHER_DETACH_DETACHED_LIST_H
+#define CT_LAUNCHER_DETACH_DETACHED_LIST_H
+
+#include "launcher/detach/detached_job.h"
+
+/* Jobs that are listed. More are ignored. */
+#define CT_DETACHED_JOBS_MAX 1024
+
+/* How long the folder of a job stays after its end. */
+#define CT_DETACHED_KEEP_S (INT64_C(7) * 24 * 3600)
+
+enum ct_detached_state {
+    CT_DETACHED_RUNS,
+    CT_DETACHED_ENDED,
+    CT_DETACHED_LOST,      /* its ctrun is gone and has left no exit code */
+    CT_DETACHED_ELSEWHERE, /* it has not ended, and its ctrun is on another machine */
+};
+
+struct ct_detached_entry {
+    struct ct_detached_job job;
+    enum ct_detached_state state;
+    int exit_code;   /* if it has ended */
+    int64_t ended_s; /* Unix time; of a job that is lost, when its console was written last */
+};
+
+/* Says where the process ids of this process mean something: the start of this machine, and the
+ * namespace. */
+void ct_detached_list_place(char out[CT_DETACHED_PLACE_MAX]);
+
+/* Reads the jobs below the folder, in the order of their begin. Returns their number, and gives
+ * *out, which the caller frees. CT_ENOMEM, CT_EIO. */
+CT_MUST_CHECK int ct_detached_list_read(int root, const char *host, struct ct_detached_entry **out,
+                                        struct ct_err *err);
+
+/* Finds the job that `word` means: its id, a beginning of that or of its run id, or the address of
+ * its store. NULL means the only one that runs here. Of several jobs with one beginning, one that
+ * runs here is meant before one that does not. Returns its index. If none or more than one is
+ * meant, returns CT_EINVAL, and `why` gets lines that say so and list them. Pure. */
+CT_MUST_CHECK int ct_detached_list_choose(const struct ct_detached_entry *entries, int count,
+                                          const char *word, const char *host, struct ct_buf *why);
+
+/* Removes the folders of jobs that ended before `now_s` - CT_DETACHED_KEEP_S. */
+void ct_detached_list_prune(int root, const char *host, int64_t now_s);
+
+#endif

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ctrun --detach` and `ctrun --attach`: a job goes on without its terminal, and is shown again."""
+
+import os
+import pathlib
+import re
+import resource
+import signal
+
+import testlib
+from testlib import Case, main, pid_alive, program, wait_until
+
+# Says that it is up, ends when the file is there, with the code in it.
+WAITS = 'echo rank $RANK up; while [ ! -e "$0" ]; do sleep 0.05; done; echo rank $RANK ends; exit $(cat "$0")'
+
+
+class Detached(Case):
+    def setUp(self):
+        super().setUp()
+        self.state = self.tmp / "state"
+        self.env = {"XDG_STATE_HOME": self.state, "XDG_RUNTIME_DIR": None, "TZ": "UTC"}
+        self.go = self.tmp / "go"
+        self.addCleanup(self.kill_jobs)
+
+    def records(self):
+        """The fields of each job, by its id."""
+        return {
+            path.parent.name: dict(line.split(" ", 1) for line in path.read_text().splitlines())
+            for path in (self.state / "ctrun").glob("*/job")
+        }
+
+    def kill_jobs(self):
+        for job in self.records().values():
+            if pid_alive(int(job["pid"])):
+                os.kill(int(job["pid"]), signal.SIGKILL)
+
+    def detach(self, *args, **kwargs):
+        """Returns the id and the process id of a job that runs."""
+        done = self.ctrun("--detach", *args, env=self.env, **kwargs)
+        self.assertEqual(done.code, 0, done)
+        found = re.search(r"\Actrun: job (\S+) runs on \S+ without this terminal, as process (\d+)\n", done.out)
+        self.assertTrue(found, done)
+        return found.group(1), int(found.group(2))
+
+    def detach_waiting(self, *args):
+        return self.detach(*args, "--no-python", "sh", "-c", WAITS, self.go)
+
+    def end(self, code):
+        draft = self.tmp / "draft"
+        draft.write_text(str(code))
+        draft.rename(self.go)
+
+    def attach(self, *args):
+        return self.ctrun("--attach", *args, env=self.env)
+
+    def start_attach(self, *args):
+        return self.start_ctrun("--attach", *args, env=self.env)
+
+    def text_of(self, job):
+        return (self.state / "ctrun" / job / "console.log").read_text()
+
+
+class OneMachine(Detached):
+    def test_its_lines_say_what_a_user_needs(self):
+        done = self.ctrun("--detach", "-n", "2", "--no-python", "sh", "-c", WAITS, self.go, env=self.env)
+        self.assertEqual(done.code, 0, done)
+        ((job, record),) = self.records().items()
+        folder = self.state / "ctrun" / job
+        self.assertEqual(
+            done.out.splitlines()[1:],
+            [
+                f"ctrun: its output: ctrun --attach {job}, or {folder}/console.log",
+                f"ctrun: its status: ctrun-stat {record['address']}",
+                f"ctrun: to end it: kill {record['pid']}",
+            ],
+        )
+        self.assertTrue(record["run-id"].startswith(job))
+        self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
+        self.assertEqual(folder.parent.stat().st_mode & 0o777, 0o700)
+        status = self.run_program(program("ctrun-stat"), record["address"])
+        self.assertEqual(status.code, 0, status)
+        os.kill(int(record["pid"]), signal.SIGTERM)
+        shown = self.attach(job)
+        self.assertEqual(shown.code, 143, shown)
+        self.assertIn("received SIGTERM", shown.out)
+
+    def test_it_outlives_its_terminal(self):
+        shell = f"{program('ctrun')} --detach -n 2 --no-python sh -c '{WAITS}' {self.go}; exec sleep 600"
+        env = {k: str(v) for k, v in self.env.items() if v is not None}
+        terminal = testlib.Terminal("sh", "-c", shell, env=env, interactive=True)
+        text = terminal.read_until("to end it")
+        job = re.search(r"job (\S+) runs", text).group(1)
+        pid = int(self.records()[job]["pid"])
+        os.close(terminal.fd)  # the kernel sends SIGHUP
+        terminal.proc.wait(testlib.DEADLINE)
+        self.assertTrue(pid_alive(pid))
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        self.assertEqual(fields[3], str(pid), "it has a session of its own")
+        self.assertEqual(fields[4], "0", "it has no terminal")
+        self.assertEqual(os.readlink(f"/proc/{pid}/fd/0"), "/dev/null")
+
+        again = testlib.Terminal(program("ctrun"), "--attach", env=env, interactive=True)
+        again.read_until("rank 1 up")
+        self.end(7)
+        text = again.read_all()
+        self.assertRegex(text, r"\[[01]\] rank [01] ends")
+        self.assertRegex(text, rf"ctrun: job {job} has ended with code 7 at 20\d\d-")
+        self.assertEqual(again.proc.wait(testlib.DEADLINE), 7)
+        os.close(again.fd)
+
+    def test_ctrl_c_leaves_the_job_alone(self):
+        job, pid = self.detach_waiting()
+        env = {k: str(v) for k, v in self.env.items() if v is not None}
+        terminal = testlib.Terminal(program("ctrun"), "--attach", job[:4], env=env, interactive=True)
+        self.addCleanup(terminal.close)
+        terminal.read_until("rank 0 up")
+        terminal.write("\x03")
+        self.assertIn(f"ctrun: the job goes on; ctrun --attach {job} shows it again", terminal.read_all())
+        self.assertEqual(terminal.proc.wait(testlib.DEADLINE), 130)
+        self.assertTrue(pid_alive(pid))
+        self.end(0)
+        done = self.attach(job)
+        self.assertEqual(done.code, 0, done)
+
+    def test_after_the_end_the_last_lines_are_shown(self):
+        job, pid = self.detach("--no-python", "sh", "-c", "seq 100; exit 5")
+        wait_until(lambda: not pid_alive(pid), "the job ends")
+        done = self.attach(job)
+        self.assertEqual(done.code, 5, done)
+        self.assertIn("\n100\n", done.out)
+        self.assertNotIn("\n10\n", done.out)
+        self.assertIn(f"ran on {os.uname().nodename} (process {pid})", done.err)
+        self.assertIn("has ended with code 5", done.err)
+        self.assertEqual(self.attach(job).code, 5)
+        none = self.attach()
+        self.assertEqual(none.code, 2, none)
+        self.assertRegex(none.err, r"no detached job of yours runs on \S+; name one of these\n")
+        self.assertIn(f"  {job}  ended with 5  sh -c", none.err)
+
+    def test_several_jobs_are_listed(self):
+        one, _ = self.detach_waiting("--rdzv-id", "exp/1")
+        two, _ = self.detach_waiting("--rdzv-id", "exp/1")
+        self.assertRegex(one, "^exp_1-[0-9a-f]{8}$")
+        for args in ((), ("exp",), ("exp/1",)):
+            done = self.attach(*args)
+            self.assertEqual(done.code, 2, done)
+            self.assertIn(f"  {one}  runs  sh -c", done.err)
+            self.assertIn(f"  {two}  runs  sh -c", done.err)
+        address = self.records()[two]["address"]
+        watching = self.start_attach(address)
+        watching.wait_for(f"job {two} runs on")
+        self.end(0)
+        self.assertEqual(watching.wait().code, 0)
+
+    def test_a_job_that_does_not_start(self):
+        for args, code, says in (
+            (("--no-python", "no-such-program"), 127, "ctrun: no-such-program: not found"),
+            (("--no-python", "--log-dir", "/proc/none", "true"), 1, "cannot make the folder"),
+            (("--master-addr", "198.51.100.7", "true"), 2, "198.51.100.7"),
+        ):
+            with self.subTest(args=args):
+                done = self.ctrun("--detach", *args, env=self.env)
+                self.assertEqual(done.code, code, done)
+                self.assertIn(says, done.err)
+                self.assert_one_line(done.err)
+                self.assertEqual(done.out, "")
+                self.assertEqual(self.records(), {})
+
+    def test_ctrl_c_while_it_starts(self):
+        waiting = self.start_ctrun(
+            "--detach", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", "0", "--open",
+            "--no-python", "true", env=self.env,
+        )  # fmt: skip
+        waiting.wait_for("waiting for")
+        waiting.signal(signal.SIGINT)
+        done = waiting.wait()
+        self.assertEqual(done.code, 130, done)
+        self.assertIn("received SIGINT", done.err)
+        self.assertEqual(self.records(), {})
+
+    def test_a_ctrun_that_is_killed(self):
+        job, pid = self.detach_waiting()
+        watching = self.start_attach()
+        watching.wait_for("rank 0 up")
+        os.kill(pid, signal.SIGKILL)
+        done = watching.wait()
+        self.assertEqual(done.code, 121, done)
+        self.assertIn(f"ctrun: job {job} has ended without an exit code: its ctrun on", done.err)
+        self.assertEqual(self.attach(job).code, 121)
+
+    def test_a_console_that_cannot_grow(self):
+        limit = 4096
+        job, pid = self.detach(
+            "-n", "2", "--no-python", "sh", "-c",
+            'i=0; while [ $i -lt 200 ]; do echo "$i is a line that fills the file"; i=$((i + 1)); done; exit 3',
+            preexec=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )  # fmt: skip
+        wait_until(lambda: not pid_alive(pid), "the job ends")
+        self.assertLessEqual(len(self.text_of(job)), limit)
+        self.assertEqual(self.attach(job).code, 3)
+
+    def test_folders_that_others_may_use(self):
+        job, _ = self.detach_waiting()
+        root = self.state / "ctrun"
+        root.chmod(0o755)
+        for args in (("--attach",), ("--detach", "true")):
+            done = self.ctrun(*args, env=self.env)
+            self.assertEqual(done.code, 1, done)
+            self.assert_one_line(done.err)
+            self.assertIn(f"the folder {root} of detached jobs is open to other users", done.err)
+        root.chmod(0o700)
+        (root / job).rename(self.tmp / "moved")
+        (root / job).symlink_to(self.tmp / "moved")
+        done = self.attach(job)
+        self.assertEqual(done.code, 2, done)  # it is no job
+        (root / job).unlink()
+        (self.tmp / "moved").rename(root / job)
+        (root / job / "console.log").rename(self.tmp / "console")
+        (root / job / "console.log").symlink_to(self.tmp / "console")
+        done = self.attach(job)
+        self.assertEqual(done.code, 1, done)
+        self.assertIn("cannot open console.log", done.err)
+
+    def test_what_makes_no_sense(self):
+        for args, says in (
+            (("--attach", "abc", "train.py"), "leave out 'train.py'"),
+            (("--attach", "--detach"), "leave out --detach"),
+            (("-n", "2", "--attach"), "leave out --nproc-per-node"),
+            (("--attach="), "--attach: the value is empty"),
+            (("--attach", "none"), "no detached job of yours"),
+            (("--detach",), "no program to run is given"),
+            (("--detach", "--preflight-only"), "--detach and --preflight-only exclude each other"),
+        ):
+            with self.subTest(args=args):
+                done = self.ctrun(*((args,) if isinstance(args, str) else args), env=self.env)
+                self.assertEqual(done.code, 2, done)
+                self.assertIn(says, done.err)
+                self.assert_one_line(done.err)
+        done = self.ctrun("--detach", "true", env={"HOME": None, "XDG_STATE_HOME": None})
+        self.assertEqual(done.code, 1, done)
+        self.assertIn("set HOME or XDG_STATE_HOME", done.err)
+        shim = self.ctrun("--detach", "true", env={**self.env, "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2",
+                          "OMPI_COMM_WORLD_LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"})  # fmt: skip
+        self.assertEqual(shim.code, 2, shim)
+        self.assertIn("--detach has no meaning here", shim.err)
+
+    def test_a_reader_that_leaves(self):
+        job, pid = self.detach("--no-python", "sh", "-c", "while :; do echo tick; sleep 0.05; done")
+        wait_until(lambda: "tick" in self.text_of(job), "the worker runs")
+        shell = f"{program('ctrun')} --attach {job} | head -n 1; echo ${{PIPESTATUS[0]}}"
+        done = self.run_program("bash", "-c", shell, env=self.env)
+        self.assertEqual(done.out.splitlines(), ["tick", "141"], done)
+        self.assertTrue(pid_alive(pid))
+
+
+if __name__ == "__main__":
+    main()

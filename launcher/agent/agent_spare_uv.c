@@ -148,7 +148,8 @@ int ct_agent_spare_start(struct ct_agent_spare *spare, char *const *argv, char *
     int channel[2] = {-1, -1}, in[2] = {-1, -1}, out[2] = {-1, -1}, err_out[2] = {-1, -1};
     bool reads = spare->rank == 0 && !job->options->agent_stdin;
     bool in_seekable = !reads || lseek(STDIN_FILENO, 0, SEEK_CUR) >= 0;
-    bool out_seekable = spare->rank >= 0 && ct_worker_inherits_stdout(&worker, spare->rank) &&
+    bool out_seekable = spare->rank >= 0 && !job->options->detach &&
+                        ct_worker_inherits_stdout(&worker, spare->rank) &&
                         lseek(STDOUT_FILENO, 0, SEEK_CUR) >= 0;
     int rc = add_part(run, &vars, spare->rank >= 0 ? "spare" : "plan", env);
     if (rc != 0) {

@@ -298,7 +298,8 @@ static int open_live_line(struct ct_agent_run *run, struct ct_err *err)
 static int open_all(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_job_spec *job = run->job;
-    const struct ct_output_options output = {.out_fd = 1, .err_fd = 2, .log = &run->log};
+    const struct ct_output_options output = {
+        .out_fd = 1, .err_fd = 2, .apart = job->options->detach, .log = &run->log};
     run->workers.list = ct_calloc((size_t)job->resolved->workers, sizeof(*run->workers.list));
     run->membership.msg = ct_calloc(1, sizeof(*run->membership.msg));
     if (run->workers.list == NULL || run->membership.msg == NULL ||

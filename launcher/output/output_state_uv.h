@@ -17,6 +17,7 @@ struct ct_output {
     const struct ct_log *log;
     struct ct_list streams;
     int fds[2];              /* as in the options, for workers that inherit them */
+    bool apart;              /* no worker does */
     struct ct_sink sinks[2]; /* stdout, stderr */
     int sink_count;          /* 1 when both are the same file */
     size_t stream_count;

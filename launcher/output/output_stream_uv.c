@@ -314,14 +314,15 @@ int ct_output_stream_open(struct ct_output *output, const struct ct_output_strea
                     (options->slow == CT_SLOW_OUTPUT_AUTO && stream->sink->is_terminal);
     ct_list_append(&output->streams, &stream->link);
     output->stream_count++;
-    if (options->inherit && stream->sink->is_terminal) {
+    bool inherit = options->inherit && !output->apart;
+    if (inherit && stream->sink->is_terminal) {
         output->shared_terminal = true;
         ct_output_live(output, NULL);
     }
 
     int fd = output->fds[options->to == CT_OUTPUT_ERR];
     int rc = open_route(stream, options, err);
-    if (rc == 0 && !options->inherit) {
+    if (rc == 0 && !inherit) {
         rc = open_pipe(stream, &fd, err);
     }
     if (rc != 0) {

@@ -68,7 +68,17 @@ static void on_sink_gone(struct ct_sink *sink, int errnum)
     on_sink_written(sink);
 }
 
-static const struct ct_sink_ops sink_ops = {.on_gone = on_sink_gone, .on_written = on_sink_written};
+/* If stderr is the same file, this line is lost, too. */
+static void on_sink_full(struct ct_sink *sink, int errnum)
+{
+    struct ct_output *output = sink->data;
+    ct_log(output->log, CT_LOG_WARNING,
+           "%s: %s; what workers write there is lost until there is room again, the job goes on",
+           sink == &output->sinks[0] ? "stdout" : "stderr", strerror(errnum));
+}
+
+static const struct ct_sink_ops sink_ops = {
+    .on_gone = on_sink_gone, .on_full = on_sink_full, .on_written = on_sink_written};
 
 static bool same_file(int a, int b)
 {
@@ -248,6 +258,7 @@ int ct_output_open(uv_loop_t *loop, const struct ct_output_options *options, str
     output->log = options->log;
     output->fds[0] = options->out_fd;
     output->fds[1] = options->err_fd;
+    output->apart = options->apart;
     ct_list_init(&output->streams);
     output->sink_count = same_file(options->out_fd, options->err_fd) ? 1 : 2;
     for (int i = 0; i < output->sink_count; i++) {

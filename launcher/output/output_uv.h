@@ -12,7 +12,8 @@
  * must not hold up the job, because a user may have stopped it to read. So each stream may have
  * CT_OUTPUT_KEEP bytes waiting; what exceeds this is dropped and counted, and a message says so.
  * Log files get every byte. A sink that was closed (ctrun | head) is reported once, and output for
- * it is thrown away: the job goes on.
+ * it is thrown away: the job goes on. What does not fit on a full disk is lost, and a line stands
+ * in its place when there is room again.
  *
  * On a terminal, equal lines of several workers may become one (fold.h).
  *
@@ -55,6 +56,7 @@ struct ct_output_stream;
 struct ct_output_options {
     int out_fd;               /* borrowed; usually 1 */
     int err_fd;               /* borrowed; usually 2 */
+    bool apart;               /* no worker writes to them itself, as it would fail on a full disk */
     const struct ct_log *log; /* borrowed, may be NULL; hears once of a sink or file that fails; may
                                  itself write through ct_output_say() */
 };

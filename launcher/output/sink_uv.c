@@ -5,8 +5,9 @@
  * Other paths: after EAGAIN or a short write the rest stays pending, and a poll handle (own
  * description) or a timer (shared description) writes it when there is room.
  *
- * Failure modes: after any other error the sink counts as gone. What is pending is dropped, on_gone
- * is called, and later bytes are thrown away.
+ * Failure modes: what does not fit on a full disk is lost, and when there is room again, a line
+ * stands in its place. After any other error the sink counts as gone. What is pending is dropped,
+ * on_gone is called, and later bytes are thrown away.
  *
  * Why an open file description of its own: O_NONBLOCK belongs to the description, which ctrun
  * shares with the shell and with workers that inherit it. They would get EAGAIN, which they do not
@@ -143,6 +144,43 @@ static size_t write_most(struct ct_sink *sink, const char *bytes, size_t len, in
     return done;
 }
 
+/* ---- a disk that is full --------------------------------------------------------------------- */
+
+/* There may be room again later, unlike in a pipe that nobody reads any more. */
+static bool is_full(const struct ct_sink *sink, int errnum)
+{
+    return sink->kind == CT_SINK_DIRECT &&
+           (errnum == ENOSPC || errnum == EDQUOT || errnum == EFBIG);
+}
+
+static void sink_full(struct ct_sink *sink, int errnum)
+{
+    bool said = sink->said_full;
+    sink->full = sink->said_full = true;
+    if (!said) {
+        sink->ops->on_full(sink, errnum);
+    }
+}
+
+/* Returns false if there is still no room, or if the sink is gone. */
+static bool begin_again(struct ct_sink *sink)
+{
+    static const char notice[] = "\nctrun: output is missing here, because the disk was full\n";
+    const char *text = notice + (sink->last == '\n');
+    int errnum;
+    size_t len = strlen(text), done = write_most(sink, text, len, &errnum);
+    if (done > 0) {
+        sink->last = text[done - 1];
+    }
+    if (errnum != 0 && !is_full(sink, errnum)) {
+        sink_gone(sink, errnum);
+    }
+    sink->full = done < len;
+    return !sink->full;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
 static void go_on(struct ct_sink *sink);
 
 static void on_sink_writable(uv_poll_t *poll, int status, int events)
@@ -204,6 +242,10 @@ int ct_sink_put(struct ct_sink *sink, const void *bytes, size_t len)
             return rc;
         }
     }
+    if (sink->full && (!begin_again(sink) || (len == 1 && *(const char *)bytes == '\n'))) {
+        return 0; /* that has ended the line already */
+    }
+    char before = sink->last;
     sink->last = ((const char *)bytes)[len - 1];
     sink->put += len;
 
@@ -211,6 +253,11 @@ int ct_sink_put(struct ct_sink *sink, const void *bytes, size_t len)
     if (sink->pending.len == 0) {
         int errnum;
         done = write_most(sink, bytes, len, &errnum);
+        if (errnum != 0 && is_full(sink, errnum)) {
+            sink->last = done > 0 ? ((const char *)bytes)[done - 1] : before;
+            sink_full(sink, errnum);
+            return 0;
+        }
         if (errnum != 0) {
             sink_gone(sink, errnum);
             return 0;

@@ -29,7 +29,9 @@ struct ct_sink;
 
 struct ct_sink_ops {
     void (*on_gone)(struct ct_sink *sink, int errnum); /* once; the sink is CT_SINK_GONE already */
-    void (*on_written)(struct ct_sink *sink);          /* something that had to wait has left */
+    void (*on_full)(struct ct_sink *sink,
+                    int errnum);              /* once: its disk is full, what is put is lost */
+    void (*on_written)(struct ct_sink *sink); /* something that had to wait has left */
 };
 
 struct ct_sink {
@@ -39,6 +41,8 @@ struct ct_sink {
     int fd; /* where we write: the borrowed one or, of CT_SINK_OWN, our own */
     bool is_socket;
     bool is_terminal;
+    bool full;             /* of a file: the disk was full at the last write */
+    bool said_full;        /* on_full() was called */
     char last;             /* the last byte, at first '\n': is the cursor inside a line? */
     bool live;             /* the live line stands there, and the cursor at its beginning */
     struct ct_buf pending; /* bytes put and not yet written */

@@ -199,6 +199,14 @@ class OneMachine(Detached):
         self.assertLessEqual(len(self.text_of(job)), limit)
         self.assertEqual(self.attach(job).code, 3)
 
+    def test_one_worker_outlives_a_full_disk(self):
+        script = self.script("x.py", "for i in range(2000):\n    print('a line that fills the file')\n")
+        job, pid = self.detach(
+            script, preexec=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        )
+        wait_until(lambda: not pid_alive(pid), "the job ends")
+        self.assertEqual(self.attach(job).code, 0)
+
     def test_folders_that_others_may_use(self):
         job, _ = self.detach_waiting()
         root = self.state / "ctrun"

@@ -10,6 +10,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -255,6 +256,46 @@ static void test_full_disk_is_said_once(void **state)
     fixture_free(f);
 }
 
+/* The limit of a file's size stands in for a full disk. */
+static void limit_files(size_t size)
+{
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = size > 0 ? size : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void test_a_file_goes_on_when_its_disk_has_room_again(void **state)
+{
+    (void)state;
+    struct fixture *f = calloc(1, sizeof(*f));
+    assert_non_null(f);
+    char *dir = ct_tmpdir_new(), text[256] = "";
+    char *path = ct_tmpdir_write(dir, "console", "", 0);
+    int fd = open(path, O_RDWR | O_APPEND | O_CLOEXEC);
+    assert_true(fd >= 0);
+    f->out[0] = f->out[1] = f->err[0] = f->err[1] = -1;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    fixture_open(f, fd, fd);
+    limit_files(12);
+    ct_output_say(f->output, CT_OUTPUT_OUT, "first\n", 6);
+    ct_output_say(f->output, CT_OUTPUT_OUT, "second, torn\n", 13);
+    ct_output_say(f->output, CT_OUTPUT_OUT, "lost\n", 5);
+    limit_files(0);
+    ct_output_say(f->output, CT_OUTPUT_OUT, "fourth\n", 7);
+    ct_output_say(f->output, CT_OUTPUT_OUT, "fifth\n", 6);
+    assert_int_equal(f->logged, 1);
+    assert_non_null(strstr(f->log_line, "lost until there is room again"));
+    fixture_finish(f);
+    assert_true(pread(fd, text, sizeof(text) - 1, 0) > 0);
+    assert_string_equal(text, "first\nsecond\nctrun: output is missing here, because the disk was "
+                              "full\nfourth\nfifth\n");
+    close(fd);
+    free(path);
+    ct_tmpdir_free(dir);
+    fixture_free(f);
+}
+
 static void test_unusable_log_path_is_named(void **state)
 {
     (void)state;
@@ -335,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_one_file_is_one_sink),
         cmocka_unit_test(test_log_file_gets_every_byte),
         cmocka_unit_test(test_full_disk_is_said_once),
+        cmocka_unit_test(test_a_file_goes_on_when_its_disk_has_room_again),
         cmocka_unit_test(test_unusable_log_path_is_named),
         cmocka_unit_test(test_inherited_sink_needs_no_pipe),
         cmocka_unit_test(test_out_of_memory),

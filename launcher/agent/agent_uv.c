@@ -241,7 +241,7 @@ static int open_monitors(struct ct_agent_run *run, struct ct_err *err)
 static int open_requests(struct ct_agent_run *run, struct ct_err *err)
 {
     int rc = ct_agent_signals_open(run, err);
-    if (rc != 0 || !run->job->options->agent_stdin) {
+    if (rc != 0 || !run->job->options->agent_stdin || run->job->options->detach) {
         return rc;
     }
     return ct_agent_stdin_open(&run->requests.input, &run->loop, ct_agent_signals_receive, run,

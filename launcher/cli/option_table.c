@@ -260,6 +260,8 @@ const struct ct_option_spec ct_option_table[] = {
      .topic = CT_HELP_HOSTS, TEXT(launch_agent)},
     {CT_OPT_AGENT_STDIN, 0, true, "agent-stdin", NULL, NULL, .ctrun_only = true,
      .topic = CT_HELP_HOSTS, FLAG(agent_stdin)},
+    {CT_OPT_AGENT_JOB, 0, true, "agent-job", "ID", NULL, .ctrun_only = true, .topic = CT_HELP_HOSTS,
+     TEXT(agent_job)},
     {CT_OPT_BIND, 0, false, "bind", "none|numa|core",
      "bind each worker to the CPUs of its NUMA node, or to its share of\n"
      "the node's cores. Default none",

@@ -51,6 +51,7 @@ enum ct_option_id {
     CT_OPT_HOSTFILE,
     CT_OPT_LAUNCH_AGENT,
     CT_OPT_AGENT_STDIN,
+    CT_OPT_AGENT_JOB,
     CT_OPT_DETACH,
     CT_OPT_ATTACH,
     CT_OPT_REPORT,

@@ -113,6 +113,7 @@ struct ct_options {
     bool attach;                  /* show a job of --detach, and start none */
     const char *attach_job;       /* which; NULL = the only one */
     bool agent_stdin;             /* another ctrun started this one and writes to its stdin */
+    const char *agent_job;        /* the id of the detached job for which it did; NULL = none */
     bool print_url;               /* say where the live page is, on whatever stderr is */
     int linger;                   /* seconds that the live page stays after the end */
     const char *report;           /* file for the report of the job; NULL = none */

@@ -8,8 +8,8 @@
  * the folder, and ends with its exit code. A second ctrun on the way, whose agent asks for a signal
  * or is gone, passes that on.
  *
- * Failure modes: a parent that is killed leaves the job as it is. A job that cannot write its
- * address on a full disk is still found by its id.
+ * Failure modes: a parent that is killed leaves the job as it is, unless another ctrun started it.
+ * A job that cannot write its address on a full disk is still found by its id.
  */
 #include "launcher/detach/detach.h"
 
@@ -29,6 +29,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -67,6 +68,14 @@ static void close_fd(int *fd)
 static int make_folder(int root, const struct ct_detach_spec *spec, struct ct_detached_job *job,
                        struct ct_err *err)
 {
+    if (spec->options->agent_job != NULL) {
+        if (!ct_detached_job_is_name(spec->options->agent_job)) {
+            return ct_err_set(err, CT_EINVAL, "--agent-job: '%.64s' is no id of a job",
+                              spec->options->agent_job);
+        }
+        (void)snprintf(job->id, sizeof(job->id), "%s", spec->options->agent_job);
+        return ct_state_folder_make_job(root, job->id, err);
+    }
     for (int i = 0; i < TRIES; i++) {
         unsigned char random[CT_DETACHED_RANDOM];
         if (getentropy(random, sizeof(random)) != 0) {
@@ -129,14 +138,27 @@ static int leave_terminal(int console, struct ct_err *err)
     return 0;
 }
 
+/* A launch agent of this machine may be killed together with the parent, which can then pass
+ * nothing on. So until the workers run, the end of the parent ends the job. */
+static void follow_parent(pid_t parent)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGHUP);
+    if (getppid() != parent) { /* it was faster */
+        (void)raise(SIGHUP);
+    }
+}
+
 static int begin_child(struct ct_detach *detach, const struct ct_detach_spec *spec, int console,
-                       struct ct_err *err)
+                       pid_t parent, struct ct_err *err)
 {
     struct ct_proctree_entry self = {0};
     struct ct_detached_job *job = &detach->job;
     int rc = leave_terminal(console, err);
     if (rc != 0) {
         return rc;
+    }
+    if (spec->options->agent_stdin) {
+        follow_parent(parent);
     }
     (void)ct_proctree_read_pid(getpid(), &self);
     job->pid = getpid();
@@ -162,6 +184,7 @@ void ct_detach_started(struct ct_detach *detach, const char *address)
         (void)rc;
     }
     if (detach->pipe >= 0) {
+        (void)prctl(PR_SET_PDEATHSIG, 0); /* the parent ends now */
         char line[CT_JOB_ADDRESS_MAX + 1];
         int len = snprintf(line, sizeof(line), "%s\n", address);
         int rc = ct_fd_write_all(detach->pipe, line, (size_t)len); /* the parent may be gone */
@@ -378,6 +401,7 @@ int ct_detach_begin(struct ct_detach *detach, const struct ct_detach_spec *spec,
                             .out_fd = out_fd,
                             .err_fd = err_fd,
                             .listens = spec->options->agent_stdin};
+    const pid_t parent = getpid();
     int root = -1, console = -1;
     if (!spec->options->detach) {
         return 0;
@@ -404,7 +428,7 @@ int ct_detach_begin(struct ct_detach *detach, const struct ct_detach_spec *spec,
         goto out;
     }
     if (waiter.child == 0) {
-        rc = begin_child(detach, spec, console, err);
+        rc = begin_child(detach, spec, console, parent, err);
     } else {
         close_fd(&detach->pipe); /* or its end would never come */
         *exit_code = be_parent(&waiter, root);

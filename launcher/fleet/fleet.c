@@ -74,8 +74,11 @@ static void add_rendezvous(const struct ct_fleet_spec *spec, int index, struct c
     int workers = spec->hosts->list[index].workers;
     ct_buf_addf(out,
                 " --agent-stdin --node-rank=%d"
-                " --rdzv-backend=c10d --rdzv-conf=is_host=0 --rdzv-endpoint=%s",
-                index, endpoint);
+                " --rdzv-backend=c10d --rdzv-conf=is_host=%d --rdzv-endpoint=%s",
+                index, spec->job_id != NULL && index == 0, endpoint);
+    if (spec->job_id != NULL) {
+        ct_buf_addf(out, " --agent-job=%s-%d", spec->job_id, index);
+    }
     if (!spec->nnodes_given) {
         ct_buf_addf(out, " --nnodes=%d", spec->hosts->count);
     }

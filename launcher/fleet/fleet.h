@@ -33,7 +33,9 @@ struct ct_fleet_spec {
     const char *address;  /* of the store, as those machines reach it */
     uint16_t port;
     const char *run_id;
-    bool nnodes_given; /* the options have --nnodes, which is kept */
+    const char *job_id; /* of a detached job, which the machine of node rank 0 hosts; NULL = of
+                           another one */
+    bool nnodes_given;  /* the options have --nnodes, which is kept */
 };
 
 /* Is this variable ("NAME=value") sent to the other machines? The variables of NCCL, OpenMP,

@@ -7,10 +7,13 @@
 
 #include "common/open_files.h"
 #include "launcher/cli/option_table.h"
+#include "launcher/fleet/fleet_detached.h"
 #include "launcher/fleet/fleet_uv.h"
 #include "launcher/process/cookie.h"
 #include "launcher/setup/prepare.h"
 #include "launcher/worker/arguments.h"
+
+#include <unistd.h>
 
 bool ct_fleet_wanted(const struct ct_options *options)
 {
@@ -63,6 +66,21 @@ static int read_hosts(const struct ct_options *options, struct ct_hosts *hosts, 
     return 0;
 }
 
+/* What is started here must outlive this process, so there is no guard. */
+static int start_detached(struct ct_fleet_job *job, int *exit_code, struct ct_err *err)
+{
+    size_t files = OPEN_FILES_BASE + OPEN_FILES_PER_HOST * (size_t)job->hosts->count;
+    if (job->options->local_addr[0] != '\0') {
+        return ct_err_set(
+            err, CT_EINVAL,
+            "--local-addr has no meaning with --hosts and --detach: the first machine "
+            "of --hosts hosts the store");
+    }
+    int rc = ct_open_files_raise(files, &job->nofile, err);
+    return rc != 0 ? rc
+                   : ct_fleet_detached_start(job, STDOUT_FILENO, STDERR_FILENO, exit_code, err);
+}
+
 int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *machine,
                     char *const *argv, char *const *env, int *exit_code, struct ct_err *err)
 {
@@ -90,12 +108,16 @@ int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *m
     if (rc != 0) {
         goto out;
     }
-    rc = ct_cookie_new(&cookie, err);
-    if (rc != 0) {
+    if (options->detach) {
+        rc = start_detached(&job, exit_code, err);
         goto out;
     }
     size_t files = OPEN_FILES_BASE + OPEN_FILES_PER_HOST * (size_t)hosts.count;
     rc = ct_open_files_raise(files, &job.nofile, err);
+    if (rc != 0) {
+        goto out;
+    }
+    rc = ct_cookie_new(&cookie, err);
     if (rc != 0) {
         goto out;
     }

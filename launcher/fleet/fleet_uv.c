@@ -27,6 +27,7 @@
 #include "launcher/cli/option_table.h"
 #include "launcher/fleet/fleet.h"
 #include "launcher/fleet/fleet_address.h"
+#include "launcher/fleet/fleet_start.h"
 #include "launcher/output/output_uv.h"
 #include "launcher/process/proc_uv.h"
 #include "launcher/report/job_story.h"
@@ -36,7 +37,6 @@
 #include "launcher/util/environ.h"
 #include "launcher/util/signals_uv.h"
 #include "launcher/util/store_end.h"
-#include "launcher/worker/command.h"
 #include "rendezvous/admission/access.h"
 #include "rendezvous/admission/token.h"
 #include "rendezvous/control/control.h"
@@ -44,7 +44,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -304,9 +303,6 @@ static void on_signal(uv_signal_t *handle, int signo)
 
 /* ---- launch agents --------------------------------------------------------------------------- */
 
-/* The exit code of ssh when it has no connection. */
-#define AGENT_FAILED 255
-
 static bool has_message(const struct ct_output_stream *stream)
 {
     struct ct_buf tail = CT_BUF_INIT;
@@ -328,20 +324,11 @@ static bool has_spoken(struct node *node)
 static void say_not_started(struct node *node, int code)
 {
     struct fleet *fleet = node->fleet;
-    const char *name = fleet->job->hosts->list[node->index].name;
-    const char *agent = fleet->job->options->launch_agent;
-    if (code != AGENT_FAILED && has_spoken(node)) {
-        say(fleet, "%s: ctrun there ended with code %d", name, code);
-        fleet->exit_code = code;
-        return;
+    char why[CT_FLEET_WHY_MAX];
+    fleet->exit_code = ct_fleet_start_failed(fleet->job, node->index, code, has_spoken(node), why);
+    if (fleet->output != NULL) {
+        ct_output_say(fleet->output, CT_OUTPUT_ERR, why, strlen(why));
     }
-    bool here = ct_fleet_is_here(name, fleet->job->machine->host);
-    say(fleet, "%s: ctrun could not be started there: %s%s%s exited with code %d", name,
-        here ? "the shell" : "the launch agent (", here ? "" : agent, here ? "" : ")", code);
-    if (code == AGENT_FAILED && !here) {
-        say(fleet, "what to do: \"%s %s true\" must work without a question", agent, name);
-    }
-    fleet->exit_code = CT_EXIT_SETUP;
 }
 
 static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *end)
@@ -409,36 +396,20 @@ static int spawn(struct node *node, const struct ct_fleet_spec *spec, const int 
 {
     struct fleet *fleet = node->fleet;
     const struct ct_fleet_job *job = fleet->job;
-    struct ct_buf command = CT_BUF_INIT;
-    struct ct_strlist argv = {0};
-    char *path = NULL;
-    bool here = ct_fleet_is_here(job->hosts->list[node->index].name, job->machine->host);
-    int rc = ct_fleet_command(spec, node->index, &command);
-    const char *text = rc == 0 ? ct_buf_cstr(&command) : NULL;
-    if (text == NULL) {
-        rc = ct_err_set(err, CT_ENOMEM, "out of memory for the launch agents");
-        goto out;
-    }
-    rc = ct_fleet_argv(spec, node->index, here, text, &argv, err);
+    struct ct_fleet_start start;
+    int rc = ct_fleet_start_command(job, spec, node->index, &start, err);
     if (rc != 0) {
-        goto out;
-    }
-    rc = ct_command_find(argv.list[0], job->env, &path, err);
-    if (rc != 0) {
-        goto out;
+        return rc;
     }
     const struct ct_spawn_options options = {
-        .path = path,
-        .argv = argv.list,
+        .path = start.path,
+        .argv = start.argv.list,
         .envp = job->env,
         .stdio = {stdio[0], stdio[1], stdio[2]},
         .nofile = &job->nofile,
     };
     rc = ct_proc_start(fleet->procs, &options, on_exit_of, node, &node->proc, err);
-out:
-    ct_free(path);
-    ct_strlist_fini(&argv);
-    ct_buf_fini(&command);
+    ct_fleet_start_fini(&start);
     return rc;
 }
 
@@ -486,66 +457,18 @@ static int start_node(struct fleet *fleet, const struct ct_fleet_spec *spec, int
     return 0;
 }
 
-/* Looks for the launch agent before anything starts, because no machine must begin a job that
- * another one cannot join. */
-static int find_agent(const struct fleet *fleet, const struct ct_fleet_spec *spec,
-                      struct ct_err *err)
-{
-    const struct ct_fleet_job *job = fleet->job;
-    struct ct_strlist argv = {0};
-    char *path = NULL;
-    int first = 0, rc = 0;
-    while (first < job->hosts->count &&
-           ct_fleet_is_here(job->hosts->list[first].name, job->machine->host)) {
-        first++;
-    }
-    if (first == job->hosts->count) {
-        return 0;
-    }
-    rc = ct_fleet_argv(spec, first, false, "", &argv, err);
-    if (rc != 0) {
-        goto out;
-    }
-    rc = ct_command_find(argv.list[0], job->env, &path, err);
-    if (rc != 0) {
-        (void)ct_err_wrap(err, "the launch agent");
-    }
-out:
-    ct_free(path);
-    ct_strlist_fini(&argv);
-    return rc;
-}
-
 static int start_nodes(struct fleet *fleet, struct ct_err *err)
 {
     const struct ct_fleet_job *job = fleet->job;
-    char folder[PATH_MAX], ctrun[PATH_MAX + 8];
-    if (getcwd(folder, sizeof(folder)) == NULL) {
-        return ct_err_sys(err, CT_EIO, errno, "cannot tell the working directory");
+    struct ct_fleet_paths paths;
+    struct ct_fleet_spec spec;
+    int rc = ct_fleet_start_spec(job, &paths, &spec, err);
+    if (rc != 0) {
+        return rc;
     }
-    (void)snprintf(ctrun, sizeof(ctrun), "%s/ctrun", job->machine->own_dir);
-    int words = 0;
-    while (&job->argv[1 + words] != job->options->command) {
-        words++;
-    }
-    if (words > 0 && strcmp(job->argv[words], "--") == 0) {
-        words--;
-    }
-    const struct ct_fleet_spec spec = {
-        .hosts = job->hosts,
-        .agent = job->options->launch_agent,
-        .ctrun = job->machine->own_dir[0] != '\0' ? ctrun : "ctrun",
-        .folder = folder,
-        .options = &job->argv[1],
-        .num_options = words,
-        .command = job->options->command,
-        .env = job->env,
-        .address = fleet->address,
-        .port = ct_server_port(fleet->server),
-        .run_id = job->run_id,
-        .nnodes_given = ct_option_given(job->options, CT_OPT_NNODES) != CT_GIVEN_NOT,
-    };
-    int rc = find_agent(fleet, &spec, err);
+    spec.address = fleet->address;
+    spec.port = ct_server_port(fleet->server);
+    rc = ct_fleet_start_find_agent(job, &spec, err);
     for (int i = 0; rc == 0 && i < job->hosts->count; i++) {
         rc = start_node(fleet, &spec, i, err);
     }

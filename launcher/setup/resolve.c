@@ -496,17 +496,19 @@ int ct_resolve(const struct ct_options *options, const struct ct_scheduler *sche
     out->shared =
         !options->standalone && (out->max_nodes > 1 || options->spares > 0 || r.is_host == 0);
     /* The static back end means one fixed host. A shim's nodes are ranks: with one machine many of
-     * them would lose their votes. A ctrun that another one has started ends with that one. */
+     * them would lose their votes. A ctrun that another one has started ends with that one, unless
+     * the job was detached. */
     int wanted = options->rdzv_conf.failover;
-    out->failover = out->shared && wanted != 0 && out->mode != CT_MODE_SHIM &&
-                    !options->agent_stdin && (wanted == 1 || r.backend != CT_RDZV_STATIC);
+    bool led = options->agent_stdin && !options->detach; /* by a ctrun that stays */
+    out->failover = out->shared && wanted != 0 && out->mode != CT_MODE_SHIM && !led &&
+                    (wanted == 1 || r.backend != CT_RDZV_STATIC);
     resolve_store_address(&r);
     resolve_run_id(&r);
     if (out->mode == CT_MODE_SHIM) {
         resolve_local_rank(&r);
         resolve_output(out);
     }
-    out->one_screen = options->agent_stdin || shares_screen(scheduler->kind);
+    out->one_screen = led || shares_screen(scheduler->kind);
     choose_warning(&r);
     rc = check_node_rank(&r);
     return rc != 0 ? rc : resolve_workers(&r, machine);

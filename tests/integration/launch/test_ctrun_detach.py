@@ -8,31 +8,15 @@ import resource
 import signal
 
 import testlib
-from testlib import Case, main, pid_alive, program, wait_until
-
-# Says that it is up, ends when the file is there, with the code in it.
-WAITS = 'echo rank $RANK up; while [ ! -e "$0" ]; do sleep 0.05; done; echo rank $RANK ends; exit $(cat "$0")'
+from testlib import main, pid_alive, program, wait_until
+from testlib.case import WAITS, DetachedCase
 
 
-class Detached(Case):
+class Detached(DetachedCase):
     def setUp(self):
         super().setUp()
-        self.state = self.tmp / "state"
+        (self.state,) = self.states
         self.env = {"XDG_STATE_HOME": self.state, "XDG_RUNTIME_DIR": None, "TZ": "UTC"}
-        self.go = self.tmp / "go"
-        self.addCleanup(self.kill_jobs)
-
-    def records(self):
-        """The fields of each job, by its id."""
-        return {
-            path.parent.name: dict(line.split(" ", 1) for line in path.read_text().splitlines())
-            for path in (self.state / "ctrun").glob("*/job")
-        }
-
-    def kill_jobs(self):
-        for job in self.records().values():
-            if pid_alive(int(job["pid"])):
-                os.kill(int(job["pid"]), signal.SIGKILL)
 
     def detach(self, *args, **kwargs):
         """Returns the id and the process id of a job that runs."""
@@ -44,11 +28,6 @@ class Detached(Case):
 
     def detach_waiting(self, *args):
         return self.detach(*args, "--no-python", "sh", "-c", WAITS, self.go)
-
-    def end(self, code):
-        draft = self.tmp / "draft"
-        draft.write_text(str(code))
-        draft.rename(self.go)
 
     def attach(self, *args):
         return self.ctrun("--attach", *args, env=self.env)

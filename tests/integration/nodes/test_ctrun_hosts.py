@@ -9,12 +9,11 @@ import re
 import shutil
 import signal
 import subprocess
-import unittest
 import urllib.request
 
 import testlib
 from testlib import Case, main, program, wait_until
-from testlib.netns import Cluster
+from testlib.netns import SshCase
 
 # Takes HOST COMMAND as ssh does; a host that begins with "no" is not there.
 AGENT = """#!/bin/sh
@@ -313,38 +312,10 @@ class StuckAgent(Case):
         self.assert_ended(job, 0, "stuck")
 
 
-@unittest.skipUnless(shutil.which("sshd", path="/usr/sbin:/sbin"), "there is no sshd here")
-class RealSsh(Case):
-    """Two machines with names, addresses and an sshd each."""
-
+class RealSsh(SshCase):
     def setUp(self):
         super().setUp()
-        self.machines = Cluster(self, 2, real_root=True)
-        for name in ("host", "user"):
-            subprocess.run(
-                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.tmp / name], check=True
-            )
-        server = self.script("sshd_config", f"""
-            HostKey {self.tmp}/host
-            AuthorizedKeysFile {self.tmp}/user.pub
-            PidFile none
-            StrictModes no
-            UsePAM no
-            PermitRootLogin yes
-        """)  # fmt: skip
-        client = self.script("ssh_config", f"""
-            IdentityFile {self.tmp}/user
-            IdentitiesOnly yes
-            StrictHostKeyChecking no
-            UserKnownHostsFile /dev/null
-            LogLevel ERROR
-        """)  # fmt: skip
-        pathlib.Path("/run/sshd").mkdir(exist_ok=True)  # its privilege separation insists on it
-        for node in self.machines.nodes:
-            sshd = self.start(*node, "/usr/sbin/sshd", "-D", "-e", "-f", server)
-            self.addCleanup(sshd.popen.kill)  # its title stands where its environment was
-            sshd.wait_for("listening on")
-        self.agent = ("--launch-agent", f"ssh -F {client}")
+        self.set_up_machines(2)
         self.hosts = ",".join(f"{a}:2" for a in self.machines.addresses)
 
     def from_first(self, *args):

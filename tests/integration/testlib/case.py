@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base class of the end-to-end tests and their main()."""
 
+import os
 import pathlib
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import unittest
 
 from .paths import BUILD_ROOT, program
-from .proc import Proc
+from .proc import Proc, pid_alive
 from .wait import DEADLINE
 
 
@@ -63,6 +65,40 @@ class Case(unittest.TestCase):
     def assert_one_line(self, text):
         """An error message for a person: exactly one line."""
         self.assertRegex(text, r"\A[^\n]+\n\Z")
+
+
+# Says that it is up, and ends when the file is there, with the code in it.
+WAITS = 'echo rank $RANK up; while [ ! -e "$0" ]; do sleep 0.05; done; echo rank $RANK ends; exit $(cat "$0")'
+
+
+class DetachedCase(Case):
+    """Ends the detached jobs of the test, which are no children of it. `self.states` are the state folders
+    in which they may be."""
+
+    def setUp(self):
+        super().setUp()
+        self.states = [self.tmp / "state"]
+        self.go = self.tmp / "go"
+        self.addCleanup(self.kill_jobs)
+
+    def records(self):
+        """The fields of each job, by its id."""
+        return {
+            path.parent.name: dict(line.split(" ", 1) for line in path.read_text().splitlines())
+            for state in self.states
+            for path in (state / "ctrun").glob("*/job")
+        }
+
+    def kill_jobs(self):
+        for job in self.records().values():
+            if pid_alive(int(job["pid"])):
+                os.kill(int(job["pid"]), signal.SIGKILL)
+
+    def end(self, code):
+        """The workers end with this code."""
+        draft = self.tmp / "draft"
+        draft.write_text(str(code))
+        draft.rename(self.go)
 
 
 def main():

@@ -3,12 +3,15 @@
 privileges where the kernel lets users make namespaces."""
 
 import os
+import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import unittest
 
 from . import lossy_link
+from .case import Case
 from .wait import DEADLINE, wait_until
 
 SERVER4, STRANGER4 = "10.9.0.1", "10.9.0.2"
@@ -140,3 +143,37 @@ class Cluster:
             self._do(node, "ip", "link", "set", device, "up")
 
     _do = TwoMachines._do
+
+
+@unittest.skipUnless(shutil.which("sshd", path="/usr/sbin:/sbin"), "there is no sshd here")
+class SshCase(Case):
+    """Machines with an sshd each: `self.machines` is a Cluster; `self.agent` are the options that make ctrun use its sshd."""
+
+    def set_up_machines(self, count):
+        self.machines = Cluster(self, count, real_root=True)
+        for name in ("host", "user"):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.tmp / name], check=True
+            )
+        server = self.script("sshd_config", f"""
+            HostKey {self.tmp}/host
+            AuthorizedKeysFile {self.tmp}/user.pub
+            PidFile none
+            StrictModes no
+            UsePAM no
+            PermitRootLogin yes
+            SetEnv HOME={self.tmp}/home
+        """)  # fmt: skip
+        client = self.script("ssh_config", f"""
+            IdentityFile {self.tmp}/user
+            IdentitiesOnly yes
+            StrictHostKeyChecking no
+            UserKnownHostsFile /dev/null
+            LogLevel ERROR
+        """)  # fmt: skip
+        pathlib.Path("/run/sshd").mkdir(exist_ok=True)  # its privilege separation insists on it
+        for node in self.machines.nodes:
+            sshd = self.start(*node, "/usr/sbin/sshd", "-D", "-e", "-f", server)
+            self.addCleanup(sshd.popen.kill)  # its title stands where its environment was
+            sshd.wait_for("listening on")
+        self.agent = ("--launch-agent", f"ssh -F {client}")

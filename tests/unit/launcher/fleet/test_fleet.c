@@ -62,6 +62,24 @@ static void test_the_remote_command_is_quoted_for_a_shell(void **state)
     ct_buf_fini(&out);
 }
 
+static void test_the_first_machine_hosts_a_detached_job(void **state)
+{
+    (void)state;
+    struct ct_buf out = CT_BUF_INIT;
+    struct ct_fleet_spec detached = spec;
+    detached.job_id = "exp-0ab1ff00";
+    assert_int_equal(ct_fleet_command(&detached, 0, &out), 0);
+    assert_non_null(strstr(ct_buf_cstr(&out),
+                           "--agent-stdin --node-rank=0 --rdzv-backend=c10d --rdzv-conf=is_host=1 "
+                           "--rdzv-endpoint=10.0.0.1:4711 --agent-job=exp-0ab1ff00-0 --nnodes=2"));
+    ct_buf_reset(&out);
+    assert_int_equal(ct_fleet_command(&detached, 1, &out), 0);
+    assert_non_null(strstr(ct_buf_cstr(&out),
+                           "--agent-stdin --node-rank=1 --rdzv-backend=c10d --rdzv-conf=is_host=0 "
+                           "--rdzv-endpoint=10.0.0.1:4711 --agent-job=exp-0ab1ff00-1 --nnodes=2"));
+    ct_buf_fini(&out);
+}
+
 static void test_shell_reads_it(void **state)
 {
     (void)state;
@@ -146,6 +164,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_remote_command_is_quoted_for_a_shell),
+        cmocka_unit_test(test_the_first_machine_hosts_a_detached_job),
         cmocka_unit_test(test_shell_reads_it),
         cmocka_unit_test(test_ssh_or_a_local_shell_runs_the_command),
         cmocka_unit_test(test_what_goes_along),

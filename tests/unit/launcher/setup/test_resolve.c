@@ -352,6 +352,10 @@ static void the_host_may_be_lost_with_c10d(void **state)
         {{{"--nnodes=2", "--master-addr=h", "--rdzv-conf=failover=1"}, {NULL}, ""}, true},
         {{{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--agent-stdin"}, {NULL}, ""},
          false},
+        {{{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "--agent-stdin", "--detach"},
+          {NULL},
+          ""},
+         true},
         {{{"--rdzv-conf=failover=1"}, {SLURM("0", "0", "0", "4", "2(x2)"), NULL}, ""}, false},
     };
     (void)state;

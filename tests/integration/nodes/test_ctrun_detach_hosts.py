@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ctrun --hosts --detach`: a job on several machines that needs none of them, and not the one that has
+started it. A shell stands in for ssh where the test is not about it."""
+
+import os
+import re
+import signal
+
+from testlib import cookie_pids, main, pid_alive, program, wait_until
+from testlib.case import WAITS, DetachedCase
+from testlib.netns import SshCase
+
+WORKER = ("--no-python", "sh", "-c", WAITS)
+
+# Takes HOST COMMAND as ssh does; each machine has a home of its own. A host that begins with "no" is not
+# there, one that begins with "stuck" never answers.
+AGENT = """#!/bin/sh
+case $1 in
+no*) echo "agent: no way to $1" >&2; exit 255;;
+stuck*) exec sleep 600;;
+esac
+exec env -i PATH="$PATH" HOME="HOMES/$1" CTRUN_TEST_COOKIE="$CTRUN_TEST_COOKIE" sh -c "$2"
+"""
+
+
+class Loopback(DetachedCase):
+    """The machines are addresses of the loopback."""
+
+    def setUp(self):
+        super().setUp()
+        self.homes = self.tmp / "homes"
+        self.hosts = ("127.0.0.2", "127.0.0.3")
+        self.states = [self.homes / host / ".local" / "state" for host in self.hosts]
+        for host in self.hosts:
+            (self.homes / host).mkdir(parents=True)
+        self.agent = self.script("agent", AGENT.replace("HOMES", str(self.homes)))
+        os.chmod(self.agent, 0o755)
+
+    def start_on(self, hosts, *options, command=None):
+        return self.start_ctrun(
+            "--hosts", hosts, "--detach", "--launch-agent", self.agent, "--rdzv-conf", "last_call_timeout=0.2",
+            *options, *(command or (*WORKER, self.go)),
+        )  # fmt: skip
+
+    def detach(self, *options):
+        """Returns the id of a job that runs on both machines."""
+        done = self.start_on("127.0.0.2:2,127.0.0.3:1", *options).wait()
+        self.assertEqual(done.code, 0, done)
+        found = re.search(r"\Actrun: job (\S+) runs on 2 machines without this one: 127\.0\.0\.\[2-3]\n", done.out)
+        self.assertTrue(found, done)
+        return found.group(1)
+
+    def attach(self, index, *args):
+        return self.start_ctrun("--attach", *args, env={"HOME": self.homes / self.hosts[index]})
+
+    def pid_of(self, job, index):
+        return int(self.records()[f"{job}-{index}"]["pid"])
+
+    def test_both_machines_have_their_output_and_the_code(self):
+        job = self.detach()
+        watching = [self.attach(0), self.attach(1, job)]
+        watching[0].wait_for("rank 0 up")
+        watching[0].wait_for("rank 1 up")
+        watching[1].wait_for("rank 2 up")
+        self.assertNotIn("rank 2", watching[0].out)
+        self.end(0)
+        for one in watching:
+            self.assertEqual(one.wait().code, 0)
+        self.assertIn("rank 2 ends", watching[1].out)
+
+    def test_no_machine_is_special(self):
+        job = self.detach("--nnodes", "1:2")
+        watching = self.attach(1)
+        watching.wait_for("rank 2 up")
+        os.kill(self.pid_of(job, 0), signal.SIGKILL)  # that of the store
+        watching.wait_for("rank 0 up")
+        self.end(0)
+        done = watching.wait()
+        self.assertEqual(done.code, 0, done)
+        self.assertIn("hosts the job's store now", done.out)
+        self.assertEqual(self.attach(0, job).wait().code, 121)
+
+    def test_one_of_them_ends_the_job(self):
+        job = self.detach()
+        watching = self.attach(0)
+        watching.wait_for("rank 1 up")
+        os.kill(self.pid_of(job, 1), signal.SIGTERM)
+        self.assertEqual(watching.wait().code, 143)
+
+    def test_a_failure_is_told_on_every_machine(self):
+        job = self.detach()
+        self.end(7)
+        for index in (0, 1):
+            done = self.attach(index, job).wait()
+            self.assertEqual(done.code, 7, done)
+            self.assertRegex(done.out, r"rank \d failed on ")
+
+    def assert_nothing_is_left(self, cookie):
+        wait_until(lambda: not cookie_pids(cookie), "nothing is left")
+        self.assertEqual(self.records(), {})
+
+    def test_machine_that_cannot_be_reached(self):
+        job = self.start_on("127.0.0.2,nowhere")
+        done = job.wait()
+        self.assertEqual(done.code, 1, done)
+        self.assertRegex(done.err, r"ctrun: nowhere: ctrun could not be started there: .* code 255")
+        self.assertIn(f'what to do: "{self.agent} nowhere true" must work without a question', done.err)
+        self.assertEqual(done.out, "")
+        self.assert_nothing_is_left(job.cookie)
+
+    def test_machine_that_is_not_needed(self):
+        done = self.start_on("127.0.0.2,127.0.0.3,nowhere", "--nnodes", "2:3").wait()
+        self.assertIn("nowhere: ctrun could not be started there", done.err)
+        if done.code == 0:  # the others may run before that is known
+            self.assertIn("runs on 2 machines", done.out)
+            self.end(0)
+
+    def test_program_that_is_not_there(self):
+        job = self.start_on("127.0.0.2,127.0.0.3", command=("--no-python", "no-such-program"))
+        done = job.wait()
+        self.assertEqual(done.code, 127, done)
+        self.assertIn("no-such-program: not found", done.err)
+        self.assert_nothing_is_left(job.cookie)
+
+    def test_signal_while_it_starts(self):
+        job = self.start_on("127.0.0.2,stuck", "--shutdown-timeout", "1")
+        wait_until(lambda: len(self.records()) == 1, "one machine waits for the other")
+        job.signal(signal.SIGINT)
+        done = job.wait()
+        self.assertEqual(done.code, 130, done)
+        self.assert_nothing_is_left(job.cookie)
+
+    def test_killed_while_it_starts(self):
+        job = self.start_on("127.0.0.2,stuck")
+        wait_until(lambda: len(self.records()) == 1, "one machine waits for the other")
+        (record,) = self.records().values()
+        job.signal(signal.SIGKILL)
+        wait_until(lambda: not pid_alive(int(record["pid"])), "the job has ended there")
+        wait_until(lambda: not cookie_pids(job.cookie), "nothing runs")
+
+    def test_machine_that_never_answers(self):
+        job = self.start_on("127.0.0.2,stuck", "--shutdown-timeout", "1", "--rdzv-conf", "join_timeout=1")
+        done = job.wait()
+        self.assertEqual(done.code, 120, done)
+        self.assert_nothing_is_left(job.cookie)
+
+    def test_what_makes_no_sense(self):
+        for args, says in (
+            (("--local-addr", "127.0.0.1"), "--local-addr has no meaning with --hosts and --detach"),
+            (("--standalone",), "--standalone has no meaning with --hosts"),
+            (("--preflight-only",), "--detach and --preflight-only exclude each other"),
+        ):
+            with self.subTest(args=args):
+                done = self.start_on("a", *args).wait()
+                self.assertEqual(done.code, 2, done)
+                self.assertIn(says, done.err)
+                self.assert_one_line(done.err)
+
+
+class RealSsh(SshCase, DetachedCase):
+    def setUp(self):
+        super().setUp()
+        self.set_up_machines(3)
+        home = self.tmp / "home"  # which the machines share, as by NFS
+        self.states = [home / ".local" / "state"]
+        self.env = {"HOME": home}
+
+    def test_the_machine_of_the_terminal_is_lost(self):
+        machines = self.machines
+        first = self.start(
+            *machines.nodes[0], program("ctrun"), "--hosts", ",".join(machines.addresses[1:]), "--detach",
+            *self.agent, *WORKER, self.go,
+        )  # fmt: skip
+        done = first.wait()
+        self.assertEqual(done.code, 0, done)
+        job = re.search(r"job (\S+) runs on 2 machines", done.out).group(1)
+        machines.cut(0)
+        watching = [
+            self.start(*machines.nodes[i], program("ctrun"), "--attach", job, env=self.env) for i in (1, 2)
+        ]
+        for rank, one in enumerate(watching):
+            one.wait_for(f"rank {rank} up")
+        elsewhere = self.start(*machines.nodes[0], program("ctrun"), "--attach", f"{job}-0", env=self.env).wait()
+        self.assertEqual(elsewhere.code, 1, elsewhere)
+        self.assertIn("runs on node-2 and not on node-1", elsewhere.err)
+        self.end(0)
+        for rank, one in enumerate(watching):
+            done = one.wait()
+            self.assertEqual(done.code, 0, done)
+            self.assertIn(f"rank {rank} ends", done.out)
+
+
+if __name__ == "__main__":
+    main()

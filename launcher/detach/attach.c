@@ -184,13 +184,24 @@ static int tell_end(struct viewer *viewer)
     return exit_code;
 }
 
-static int view(struct viewer *viewer)
+static void say_what_is_shown(const struct viewer *viewer)
 {
     const struct ct_detached_job *job = &viewer->entry.job;
+    if (viewer->pidfd >= 0) {
+        say(viewer,
+            "job %s runs on %s; Ctrl-C leaves it alone, kill %ld ends it, and its status is %s%s",
+            job->id, job->host, (long)job->pid,
+            job->address[0] != '\0' ? "ctrun-stat " : "not known yet", job->address);
+    } else {
+        say(viewer, "job %s ran on %s as process %ld", job->id, job->host, (long)job->pid);
+    }
+    say(viewer, "the last lines of %s/%s/%s:", viewer->root_path, job->id, CT_STATE_CONSOLE);
+}
+
+static int view(struct viewer *viewer)
+{
     bool runs = viewer->pidfd >= 0;
-    say(viewer, "job %s %s %s (process %ld): the last lines of %s/%s/%s%s", job->id,
-        runs ? "runs on" : "ran on", job->host, (long)job->pid, viewer->root_path, job->id,
-        CT_STATE_CONSOLE, runs ? "; Ctrl-C leaves it alone" : "");
+    say_what_is_shown(viewer);
     if (!show_past(viewer)) {
         return CT_EXIT_SIGNAL_BASE + SIGPIPE;
     }

@@ -25,6 +25,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -136,6 +137,24 @@ static int leave_terminal(int console, struct ct_err *err)
     (void)close(null);
     (void)setsid(); /* a new child leads no group, so this cannot fail */
     return 0;
+}
+
+/* Closes what was inherited but for the standard streams and the job's own. A pipe or a lock of the
+ * shell would stay open as long as the job runs. */
+static void close_inherited(const struct ct_detach *detach)
+{
+    int first = STDERR_FILENO + 1;
+    while (first < INT_MAX) {
+        int next = INT_MAX; /* the lowest of ours from `first` on */
+        const int ours[] = {detach->folder, detach->exit, detach->pipe};
+        for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+            next = ours[i] >= first && ours[i] < next ? ours[i] : next;
+        }
+        if (next > first) {
+            (void)close_range((unsigned)first, (unsigned)next - 1, 0);
+        }
+        first = next < INT_MAX ? next + 1 : INT_MAX;
+    }
 }
 
 /* A launch agent of this machine may be killed together with the parent, which can then pass
@@ -446,6 +465,8 @@ out:
         close_fd(&detach->exit);
         close_fd(&detach->folder);
         detach->begun = false;
+    } else {
+        close_inherited(detach);
     }
     return rc;
 }

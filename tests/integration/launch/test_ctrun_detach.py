@@ -92,7 +92,11 @@ class OneMachine(Detached):
         env = {k: str(v) for k, v in self.env.items() if v is not None}
         terminal = testlib.Terminal(program("ctrun"), "--attach", job[:4], env=env, interactive=True)
         self.addCleanup(terminal.close)
-        terminal.read_until("rank 0 up")
+        text = terminal.read_until("rank 0 up")
+        address = self.records()[job]["address"]
+        self.assertIn(
+            f"Ctrl-C leaves it alone, kill {pid} ends it, and its status is ctrun-stat {address}\n", text
+        )
         terminal.write("\x03")
         self.assertIn(f"ctrun: the job goes on; ctrun --attach {job} shows it again", terminal.read_all())
         self.assertEqual(terminal.proc.wait(testlib.DEADLINE), 130)
@@ -101,6 +105,16 @@ class OneMachine(Detached):
         done = self.attach(job)
         self.assertEqual(done.code, 0, done)
 
+    def test_it_holds_nothing_of_the_shell(self):
+        pipe = self.tmp / "pipe"
+        os.mkfifo(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        argv = (program("ctrun"), "--detach", "--no-python", "sh", "-c", WAITS, self.go)
+        shell = self.run_program("sh", "-c", 'exec 9>"$0"; "$@"', pipe, *argv, env=self.env)
+        self.assertEqual(shell.code, 0, shell)
+        self.assertEqual(os.read(reader, 1), b"")  # nobody has it open
+
     def test_after_the_end_the_last_lines_are_shown(self):
         job, pid = self.detach("--no-python", "sh", "-c", "seq 100; exit 5")
         wait_until(lambda: not pid_alive(pid), "the job ends")
@@ -108,7 +122,7 @@ class OneMachine(Detached):
         self.assertEqual(done.code, 5, done)
         self.assertIn("\n100\n", done.out)
         self.assertNotIn("\n10\n", done.out)
-        self.assertIn(f"ran on {os.uname().nodename} (process {pid})", done.err)
+        self.assertIn(f"job {job} ran on {os.uname().nodename} as process {pid}\n", done.err)
         self.assertIn("has ended with code 5", done.err)
         self.assertEqual(self.attach(job).code, 5)
         none = self.attach()

@@ -158,29 +158,34 @@ class Loopback(DetachedCase):
 
 
 class RealSsh(SshCase, DetachedCase):
+    """The terminal is on the first machine, the job on the others."""
+
     def setUp(self):
         super().setUp()
-        self.set_up_machines(3)
         home = self.tmp / "home"  # which the machines share, as by NFS
         self.states = [home / ".local" / "state"]
         self.env = {"HOME": home}
 
-    def test_the_machine_of_the_terminal_is_lost(self):
+    def detach(self, *options):
         machines = self.machines
-        first = self.start(
+        done = self.start(
             *machines.nodes[0], program("ctrun"), "--hosts", ",".join(machines.addresses[1:]), "--detach",
-            *self.agent, *WORKER, self.go,
-        )  # fmt: skip
-        done = first.wait()
+            *self.agent, *options, *WORKER, self.go,
+        ).wait()  # fmt: skip
         self.assertEqual(done.code, 0, done)
-        job = re.search(r"job (\S+) runs on 2 machines", done.out).group(1)
-        machines.cut(0)
-        watching = [
-            self.start(*machines.nodes[i], program("ctrun"), "--attach", job, env=self.env) for i in (1, 2)
-        ]
+        return re.search(r"job (\S+) runs on \d machines", done.out).group(1)
+
+    def attach(self, index, job):
+        return self.start(*self.machines.nodes[index], program("ctrun"), "--attach", job, env=self.env)
+
+    def test_the_machine_of_the_terminal_is_lost(self):
+        self.set_up_machines(3)
+        job = self.detach()
+        self.machines.cut(0)
+        watching = [self.attach(i, job) for i in (1, 2)]
         for rank, one in enumerate(watching):
             one.wait_for(f"rank {rank} up")
-        elsewhere = self.start(*machines.nodes[0], program("ctrun"), "--attach", f"{job}-0", env=self.env).wait()
+        elsewhere = self.attach(0, f"{job}-0").wait()
         self.assertEqual(elsewhere.code, 1, elsewhere)
         self.assertIn("runs on node-2 and not on node-1", elsewhere.err)
         self.end(0)
@@ -188,6 +193,22 @@ class RealSsh(SshCase, DetachedCase):
             done = one.wait()
             self.assertEqual(done.code, 0, done)
             self.assertIn(f"rank {rank} ends", done.out)
+
+    def test_the_machine_of_the_store_is_lost_after_it(self):
+        self.set_up_machines(4)
+        job = self.detach("--nnodes", "2:3", "--shutdown-timeout", "5")
+        self.machines.cut(0)
+        watching = [self.attach(i, job) for i in (2, 3)]
+        for rank, one in enumerate(watching, 1):
+            one.wait_for(f"rank {rank} up")
+        self.machines.cut(1)  # it is silent, so the others wait until its workers must have stopped
+        for rank, one in enumerate(watching):
+            one.wait_for(f"rank {rank} up")
+        self.end(0)
+        for one in watching:
+            done = one.wait()
+            self.assertEqual(done.code, 0, done)
+            self.assertIn("the job's store now", done.out)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,13 @@ struct viewer {
     bool said_full;
 };
 
+static void write_text(const struct viewer *viewer, const char *text, size_t len)
+{
+    int rc =
+        ct_fd_write_all(viewer->err_fd, text, len); /* nobody is left to be told of a failure */
+    (void)rc;
+}
+
 static void say(const struct viewer *viewer, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 static void say(const struct viewer *viewer, const char *fmt, ...)
@@ -64,8 +71,7 @@ static void say(const struct viewer *viewer, const char *fmt, ...)
     va_end(args);
     size_t size = (size_t)len < sizeof(line) - 2 ? (size_t)len : sizeof(line) - 2;
     line[size++] = '\n';
-    int rc = ct_fd_write_all(viewer->err_fd, line, size); /* nobody is left to be told of it */
-    (void)rc;
+    write_text(viewer, line, size);
 }
 
 /* ---- the console ----------------------------------------------------------------------------- */
@@ -238,11 +244,11 @@ static int choose(struct viewer *viewer, int root, const char *word, const char 
         }
     }
     at = ct_detached_list_choose(entries, count, word, host, &why);
-    if (at >= 0) {
+    if (at >= 0 && entries != NULL) {
         viewer->entry = entries[at];
-    } else if (ct_buf_cstr(&why) != NULL && why.len > 0) {
-        size_t len = why.len - (ct_buf_bytes(&why)[why.len - 1] == '\n');
-        say(viewer, "%.*s", (int)len, ct_buf_cstr(&why));
+    } else {
+        write_text(viewer, CT_REPORT_PREFIX, strlen(CT_REPORT_PREFIX));
+        write_text(viewer, (const char *)ct_buf_bytes(&why), why.len);
     }
     ct_buf_fini(&why);
     ct_free(entries);

@@ -145,6 +145,15 @@ class OneMachine(Detached):
         self.end(0)
         self.assertEqual(watching.wait().code, 0)
 
+    def test_a_list_of_long_lines_is_whole(self):
+        ids = [self.detach("--no-python", "true", "x" * 240)[0] for _ in range(11)]
+        wait_until(lambda: not any(pid_alive(int(r["pid"])) for r in self.records().values()), "the jobs end")
+        lines = self.attach().err.splitlines()
+        self.assertEqual(len(lines), 12)
+        self.assertEqual(lines[-1], "  and 1 more")
+        self.assertEqual(sum(any(job in line for job in ids) for line in lines), 10)
+        self.assertTrue(all(line.endswith("x" * 240) for line in lines[1:-1]))
+
     def test_a_job_that_does_not_start(self):
         for args, code, says in (
             (("--no-python", "no-such-program"), 127, "ctrun: no-such-program: not found"),
@@ -199,6 +208,28 @@ class OneMachine(Detached):
         )
         wait_until(lambda: not pid_alive(pid), "the job ends")
         self.assertEqual(self.attach(job).code, 0)
+
+    def test_a_full_disk_is_told_when_attached(self):
+        self.state.mkdir()
+        writes = (
+            'yes "a line" | head -c 300000; while [ ! -e "$0" ]; do sleep 0.05; done; rm "$1"/ballast; echo the end'
+        )
+        script = """
+            mount -t tmpfs -o size=256k,mode=700 tmpfs "$0" && echo mounted || exit
+            head -c 100000 /dev/zero >"$0"/ballast
+            "$1" --detach --no-python sh -c "$2" "$3" "$0" && exec "$1" --attach
+        """
+        inside = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
+        job = self.start(*inside, script, self.state, program("ctrun"), writes, self.go, env=self.env)
+        wait_until(lambda: "mounted" in job.out or not job.running(), "a disk")
+        if "mounted" not in job.out:
+            self.skipTest(f"no small disk here: {job.err}")
+        job.wait_for(f"the disk of {self.state}/ctrun/")
+        self.end(0)
+        done = job.wait()
+        self.assertEqual(done.code, 0, done)
+        self.assertEqual(done.err.count("is full: what the job writes now may be lost; the job goes on"), 1)
+        self.assertTrue(done.out.endswith("\nctrun: output is missing here, because the disk was full\nthe end\n"))
 
     def test_folders_that_others_may_use(self):
         job, _ = self.detach_waiting()

@@ -107,15 +107,16 @@ static size_t find_topic(const char *word)
 static const struct {
     const char *word, *name;
 } also[] = {
-    {"failover", "rdzv-conf"}, {"elastic", "nodes"},   {"spare", "spares"},
-    {"ssh", "hosts"},          {"retry", "restart"},   {"retries", "restart"},
-    {"signal", "restart"},     {"stop", "restart"},    {"log", "output"},
-    {"logs", "output"},        {"files", "output"},    {"page", "print-url"},
-    {"stacks", "hang-stacks"}, {"slow", "hang"},       {"numa", "binding"},
-    {"cpu", "binding"},        {"cpus", "binding"},    {"cuda", "gpu"},
-    {"port", "arguments"},     {"ports", "arguments"}, {"rank", "arguments"},
-    {"store", "nodes"},        {"workers", "job"},     {"program", "job"},
-    {"status", "codes"},
+    {"failover", "rdzv-conf"}, {"elastic", "nodes"},     {"spare", "spares"},
+    {"ssh", "hosts"},          {"retry", "restart"},     {"retries", "restart"},
+    {"signal", "restart"},     {"stop", "restart"},      {"log", "output"},
+    {"logs", "output"},        {"files", "output"},      {"page", "print-url"},
+    {"stacks", "hang-stacks"}, {"slow", "hang"},         {"numa", "binding"},
+    {"cpu", "binding"},        {"cpus", "binding"},      {"cuda", "gpu"},
+    {"port", "arguments"},     {"ports", "arguments"},   {"rank", "arguments"},
+    {"store", "nodes"},        {"workers", "job"},       {"program", "job"},
+    {"status", "codes"},       {"background", "detach"}, {"daemon", "detach"},
+    {"nohup", "detach"},       {"tmux", "detach"},
 };
 
 /* Finds an option by its long name, with or without the dashes, or as a letter with its dash; NULL

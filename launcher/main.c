@@ -7,8 +7,8 @@
 #include "common/file.h"
 #include "launcher/agent/agent_uv.h"
 #include "launcher/cli/help.h"
-#include "launcher/detach/attach.h"
 #include "launcher/detach/detach.h"
+#include "launcher/fleet/fleet_attach.h"
 #include "launcher/fleet/fleet_launch.h"
 #include "launcher/preflight/preflight_probe.h"
 #include "launcher/process/guard.h"
@@ -185,8 +185,7 @@ static int ctrun(struct launch *launch, char **argv)
     }
     ct_machine_read(environ, &launch->machine);
     if (launch->options.attach) {
-        return ct_attach(launch->options.attach_job, environ, launch->machine.host, STDOUT_FILENO,
-                         STDERR_FILENO);
+        return ct_fleet_attach(launch->options.attach_job, environ, launch->machine.host);
     }
     if (ct_fleet_wanted(&launch->options)) {
         return launch_fleet(launch, argv);

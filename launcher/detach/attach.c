@@ -259,6 +259,9 @@ static int open_job(struct viewer *viewer, int root, const char *host, struct ct
 {
     const struct ct_detached_job *job = &viewer->entry.job;
     sigset_t stop;
+    if (viewer->entry.state == CT_DETACHED_VIA) {
+        return 0; /* there is nothing here but the record */
+    }
     if (viewer->entry.state == CT_DETACHED_ELSEWHERE) {
         return ct_err_set(err, CT_ENOENT,
                           "job %s runs on %s and not on %s: ssh %s ctrun --attach %s", job->id,
@@ -297,7 +300,8 @@ static int open_viewer(struct viewer *viewer, const char *word, char *const *env
     return rc == 0 ? open_job(viewer, *root, host, err) : rc;
 }
 
-int ct_attach(const char *word, char *const *env, const char *host, int out_fd, int err_fd)
+int ct_attach(const char *word, char *const *env, const char *host, int out_fd, int err_fd,
+              struct ct_detached_job *via)
 {
     struct viewer viewer = {.folder = -1,
                             .console = -1,
@@ -308,7 +312,10 @@ int ct_attach(const char *word, char *const *env, const char *host, int out_fd, 
     struct ct_err err = {0};
     int root = -1, exit_code;
     int rc = open_viewer(&viewer, word, env, host, &root, &err);
-    if (rc == 0) {
+    if (rc == 0 && viewer.entry.state == CT_DETACHED_VIA) {
+        *via = viewer.entry.job;
+        exit_code = CT_ATTACH_VIA;
+    } else if (rc == 0) {
         exit_code = view(&viewer);
     } else if (rc == CT_EINVAL) { /* the reason was a list */
         exit_code = CT_EXIT_USAGE;

@@ -106,17 +106,54 @@ static void write_exit(const struct ct_detach *detach, int exit_code)
     } while (n < 0 && errno == EINTR);
 }
 
-static int write_record(const struct ct_detach *detach, struct ct_err *err)
+static int write_record(int folder, const struct ct_detached_job *job, struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT;
-    int rc = ct_detached_job_print(&detach->job, &text);
+    int rc = ct_detached_job_print(job, &text);
     if (rc != 0) {
         rc = ct_err_set(err, rc, "out of memory for a detached job");
     } else {
-        rc = ct_state_folder_write(detach->folder, CT_STATE_JOB, (const char *)ct_buf_bytes(&text),
+        rc = ct_state_folder_write(folder, CT_STATE_JOB, (const char *)ct_buf_bytes(&text),
                                    text.len, err);
     }
     ct_buf_fini(&text);
+    return rc;
+}
+
+/* Fills in what is known of this process. */
+static void describe_self(struct ct_detached_job *job, const char *host)
+{
+    struct ct_proctree_entry self = {0};
+    (void)ct_proctree_read_pid(getpid(), &self);
+    job->pid = getpid();
+    job->start = self.start;
+    job->begun_s = (int64_t)time(NULL);
+    (void)snprintf(job->host, sizeof(job->host), "%s", host);
+    ct_detached_list_place(job->place);
+}
+
+int ct_detach_note(char *const *env, const char *host, struct ct_detached_job *job,
+                   struct ct_err *err)
+{
+    char root_path[CT_STATE_FOLDER_MAX];
+    int rc = ct_state_folder_path(env, root_path, err);
+    if (rc != 0) {
+        return rc;
+    }
+    int root = ct_state_folder_open(root_path, true, err);
+    if (root < 0) {
+        return root;
+    }
+    ct_detached_list_prune(root, host, (int64_t)time(NULL));
+    int folder = ct_state_folder_make_job(root, job->id, err);
+    if (folder >= 0) {
+        describe_self(job, host);
+        rc = write_record(folder, job, err);
+    } else {
+        rc = folder;
+    }
+    close_fd(&folder);
+    close_fd(&root);
     return rc;
 }
 
@@ -170,7 +207,6 @@ static void follow_parent(pid_t parent)
 static int begin_child(struct ct_detach *detach, const struct ct_detach_spec *spec, int console,
                        pid_t parent, struct ct_err *err)
 {
-    struct ct_proctree_entry self = {0};
     struct ct_detached_job *job = &detach->job;
     int rc = leave_terminal(console, err);
     if (rc != 0) {
@@ -179,17 +215,12 @@ static int begin_child(struct ct_detach *detach, const struct ct_detach_spec *sp
     if (spec->options->agent_stdin) {
         follow_parent(parent);
     }
-    (void)ct_proctree_read_pid(getpid(), &self);
-    job->pid = getpid();
-    job->start = self.start;
-    job->begun_s = (int64_t)time(NULL);
-    (void)snprintf(job->host, sizeof(job->host), "%s", spec->host);
+    describe_self(job, spec->host);
     (void)snprintf(job->run_id, sizeof(job->run_id), "%s", spec->run_id);
     ct_options_program(spec->options, job->program);
-    ct_detached_list_place(job->place);
     detach->begun = true;
     write_exit(detach, -1);
-    return write_record(detach, err);
+    return write_record(detach->folder, job, err);
 }
 
 void ct_detach_started(struct ct_detach *detach, const char *address)
@@ -199,7 +230,7 @@ void ct_detach_started(struct ct_detach *detach, const char *address)
     }
     if (strcmp(detach->job.address, address) != 0) {
         (void)snprintf(detach->job.address, sizeof(detach->job.address), "%s", address);
-        int rc = write_record(detach, NULL); /* the id still finds the job */
+        int rc = write_record(detach->folder, &detach->job, NULL); /* the id still finds the job */
         (void)rc;
     }
     if (detach->pipe >= 0) {

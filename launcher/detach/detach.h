@@ -50,4 +50,9 @@ void ct_detach_started(struct ct_detach *detach, const char *address);
 /* The job has ended with this code. */
 void ct_detach_end(struct ct_detach *detach, int exit_code);
 
+/* Writes down on this machine that it has started the job on others: `job` has the id, and where
+ * the job is. CT_EBUSY: this machine has a job of this id. */
+CT_MUST_CHECK int ct_detach_note(char *const *env, const char *host, struct ct_detached_job *job,
+                                 struct ct_err *err);
+
 #endif

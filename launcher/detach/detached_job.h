@@ -25,6 +25,9 @@
 /* The file `exit` has this length from the start, so that it can be rewritten on a full disk. */
 #define CT_DETACHED_EXIT_SIZE 32
 #define CT_DETACHED_RANDOM 4
+/* Longer ones are not kept, and then that machine does not lead to the job. */
+#define CT_DETACHED_AGENT_MAX 512
+#define CT_DETACHED_CTRUN_MAX 768
 
 struct ct_detached_job {
     char id[CT_DETACHED_ID_MAX];       /* the name of its folder, which is not in the file */
@@ -36,6 +39,11 @@ struct ct_detached_job {
     int64_t begun_s;                   /* Unix time */
     char address[CT_JOB_ADDRESS_MAX];  /* HOST:PORT of its store; "" = not known yet */
     char program[CT_JOB_PROGRAM_MAX];
+    /* On a machine that has only started the job: the machine that shows it, the launch agent that
+     * leads there, and the path of ctrun there. "" = the job is here. */
+    char via[CT_HOST_MAX];
+    char agent[CT_DETACHED_AGENT_MAX];
+    char ctrun[CT_DETACHED_CTRUN_MAX];
 };
 
 /* Makes the id of a new job. `run_id` is the one that the user gave; NULL = none. */

@@ -44,6 +44,9 @@ static enum ct_detached_state state_of(const struct ct_detached_job *job, const 
                                        const char *place)
 {
     struct ct_proctree_entry process;
+    if (job->via[0] != '\0') {
+        return CT_DETACHED_VIA;
+    }
     if (strcmp(job->host, host) != 0) {
         return CT_DETACHED_ELSEWHERE;
     }
@@ -147,20 +150,21 @@ static bool begins(const char *text, const char *word)
     return strncmp(text, word, strlen(word)) == 0;
 }
 
-/* How well a word fits a job: 0 = not, 3 = it is its id or its address. */
+/* How well a word fits a job: 0 = not, 4 = it is its id or its address. */
 static int fit_of(const struct ct_detached_entry *entry, const char *word)
 {
-    bool runs = entry->state == CT_DETACHED_RUNS;
+    bool runs = entry->state == CT_DETACHED_RUNS, via = entry->state == CT_DETACHED_VIA;
+    int weight = runs ? 3 : via ? 2 : 1;
     if (word == NULL) {
-        return runs ? 1 : 0;
+        return weight > 1 ? weight : 0;
     }
-    if (strcmp(entry->job.id, word) == 0 || (runs && strcmp(entry->job.address, word) == 0)) {
-        return 3;
+    /* A home may be shared, so a job that was started from another machine may run here. */
+    if ((!via && strcmp(entry->job.id, word) == 0) ||
+        (runs && strcmp(entry->job.address, word) == 0)) {
+        return 4;
     }
-    if (word[0] == '\0' || (!begins(entry->job.id, word) && !begins(entry->job.run_id, word))) {
-        return 0;
-    }
-    return runs ? 2 : 1;
+    bool fits = word[0] != '\0' && (begins(entry->job.id, word) || begins(entry->job.run_id, word));
+    return fits ? weight : 0;
 }
 
 static void add_entry(const struct ct_detached_entry *entry, struct ct_buf *why)
@@ -174,6 +178,9 @@ static void add_entry(const struct ct_detached_entry *entry, struct ct_buf *why)
         break;
     case CT_DETACHED_LOST:
         (void)snprintf(state, sizeof(state), "was killed");
+        break;
+    case CT_DETACHED_VIA:
+        (void)snprintf(state, sizeof(state), "is on %s", entry->job.via);
         break;
     case CT_DETACHED_ELSEWHERE:
         (void)snprintf(state, sizeof(state), "is on %s", entry->job.host);
@@ -237,8 +244,8 @@ int ct_detached_list_choose(const struct ct_detached_entry *entries, int count, 
     if (same == 0) {
         say_none(entries, count, word, host, why);
     } else if (word == NULL) {
-        ct_buf_addf(why, "--attach: %d detached jobs of yours run on %s; name one of these\n", same,
-                    host);
+        ct_buf_addf(why, "--attach: %d detached jobs of yours %s %s; name one of these\n", same,
+                    best == 3 ? "run on" : "were started from", host);
         add_list(entries, count, word, best, why);
     } else {
         ct_buf_addf(why, "--attach %.100s: %d jobs begin with this; name one of these\n", word,
@@ -259,9 +266,11 @@ void ct_detached_list_prune(int root, const char *host, int64_t now_s)
         struct ct_detached_entry entry;
         int64_t written;
         bool found = read_entry(root, name->d_name, host, place, &entry, &written);
-        bool over = !found || entry.state == CT_DETACHED_ENDED || entry.state == CT_DETACHED_LOST;
+        bool via = found && entry.state == CT_DETACHED_VIA;
+        bool over =
+            !found || via || entry.state == CT_DETACHED_ENDED || entry.state == CT_DETACHED_LOST;
         int64_t since_s = found ? entry.ended_s : written;
-        if (over && since_s < now_s - CT_DETACHED_KEEP_S) {
+        if (over && since_s < now_s - (via ? CT_DETACHED_KEEP_VIA_S : CT_DETACHED_KEEP_S)) {
             ct_state_folder_remove_job(root, name->d_name);
         }
     }

@@ -13,11 +13,14 @@
 
 /* How long the folder of a job stays after its end. */
 #define CT_DETACHED_KEEP_S (INT64_C(7) * 24 * 3600)
+/* On a machine that only leads to the job, which does not know of its end: since the start. */
+#define CT_DETACHED_KEEP_VIA_S (INT64_C(90) * 24 * 3600)
 
 enum ct_detached_state {
     CT_DETACHED_RUNS,
     CT_DETACHED_ENDED,
     CT_DETACHED_LOST,      /* its ctrun is gone and has left no exit code */
+    CT_DETACHED_VIA,       /* this machine has started it on others, and does not know */
     CT_DETACHED_ELSEWHERE, /* it has not ended, and its ctrun is on another machine */
 };
 
@@ -38,9 +41,10 @@ CT_MUST_CHECK int ct_detached_list_read(int root, const char *host, struct ct_de
                                         struct ct_err *err);
 
 /* Finds the job that `word` means: its id, a beginning of that or of its run id, or the address of
- * its store. NULL means the only one that runs here. Of several jobs with one beginning, one that
- * runs here is meant before one that does not. Returns its index. If none or more than one is
- * meant, returns CT_EINVAL, and `why` gets lines that say so and list them. Pure. */
+ * its store. NULL means the only one that runs here, or else that was started from here. Of several
+ * jobs with one beginning, one that runs here is meant first, then one that was started from here.
+ * Returns its index. If none or more than one is meant, returns CT_EINVAL, and `why` gets lines
+ * that say so and list them. Pure. */
 CT_MUST_CHECK int ct_detached_list_choose(const struct ct_detached_entry *entries, int count,
                                           const char *word, const char *host, struct ct_buf *why);
 

@@ -24,7 +24,7 @@
 #include "common/file.h"
 #include "common/host_list.h"
 #include "launcher/cli/option_table.h"
-#include "launcher/detach/detached_job.h"
+#include "launcher/detach/detach.h"
 #include "launcher/fleet/fleet.h"
 #include "launcher/fleet/fleet_address.h"
 #include "launcher/fleet/fleet_start.h"
@@ -154,6 +154,15 @@ static int nodes_needed(const struct fleet *fleet)
                                                                    : fleet->job->hosts->count;
 }
 
+static int count_started(const struct fleet *fleet)
+{
+    int count = 0;
+    for (int i = 0; i < fleet->job->hosts->count; i++) {
+        count += fleet->nodes[i].started;
+    }
+    return count;
+}
+
 /* Names the machines that have started, or those that have not. */
 static int name_nodes(const struct fleet *fleet, bool started, char text[CT_HOST_LIST_MAX])
 {
@@ -213,7 +222,9 @@ static void take_signal(struct fleet *fleet)
     bool again = fleet->signo != 0;
     fleet->signo = (int)info.ssi_signo;
     say(fleet, fleet->err_fd, "received SIG%s: %s", sigabbrev_np(fleet->signo),
-        again ? "ending at once" : "ending the job that starts");
+        again                                         ? "ending at once"
+        : count_started(fleet) >= nodes_needed(fleet) ? "not waiting for the machines that are left"
+                                                      : "ending the job that starts");
     int len = snprintf(line, sizeof(line), "signal %d\n", fleet->signo);
     for (int i = 0; i < fleet->job->hosts->count; i++) {
         if (fleet->nodes[i].in >= 0 && write(fleet->nodes[i].in, line, (size_t)len) != len) {
@@ -439,6 +450,27 @@ static int start_nodes(struct fleet *fleet, struct ct_err *err)
     return rc;
 }
 
+/* So that --attach on this machine leads to the job. */
+static void note_job(const struct fleet *fleet, const char *endpoint)
+{
+    const struct ct_fleet_job *job = fleet->job;
+    const char *ctrun = job->machine->own_dir;
+    struct ct_detached_job note = {0};
+    struct ct_err err = {0};
+    (void)snprintf(note.id, sizeof(note.id), "%s", fleet->job_id);
+    (void)snprintf(note.run_id, sizeof(note.run_id), "%s", job->run_id);
+    (void)snprintf(note.address, sizeof(note.address), "%s", endpoint);
+    (void)snprintf(note.via, sizeof(note.via), "%s", job->hosts->list[0].name);
+    ct_options_program(job->options, note.program);
+    int agent = snprintf(note.agent, sizeof(note.agent), "%s", job->options->launch_agent);
+    int path = snprintf(note.ctrun, sizeof(note.ctrun), "%s%sctrun", ctrun, ctrun[0] ? "/" : "");
+    bool fits = agent < (int)sizeof(note.agent) && path < (int)sizeof(note.ctrun);
+    if (!fits || ct_detach_note(job->env, job->machine->host, &note, &err) != 0) {
+        say(fleet, fleet->err_fd, "--attach finds the job on its machines only: %s",
+            fits ? err.text : "the launch agent is too long to be kept");
+    }
+}
+
 static void say_where(const struct fleet *fleet)
 {
     char names[CT_HOST_LIST_MAX], endpoint[CT_ADDR_JOIN_MAX];
@@ -446,10 +478,12 @@ static void say_where(const struct fleet *fleet)
     ct_addr_join(fleet->address, fleet->port, endpoint, sizeof(endpoint));
     say(fleet, fleet->out_fd, "job %s runs on %d machine%s without this one: %s", fleet->job_id,
         count, count == 1 ? "" : "s", names);
-    say(fleet, fleet->out_fd, "its output: on each of them, ctrun --attach %s shows what is there",
-        fleet->job_id);
+    say(fleet, fleet->out_fd,
+        "its output: ctrun --attach %s shows that of %s, and on each machine what is there",
+        fleet->job_id, fleet->job->hosts->list[0].name);
     say(fleet, fleet->out_fd, "its status: ctrun-stat %s, while that machine hosts its store",
         endpoint);
+    note_job(fleet, endpoint);
     say(fleet, fleet->out_fd, "to end it: kill the process that is named above, on one of them");
 }
 
@@ -469,7 +503,6 @@ int ct_fleet_detached_start(const struct ct_fleet_job *job, int out_fd, int err_
                             struct ct_err *err)
 {
     struct fleet fleet = {.job = job, .out_fd = out_fd, .err_fd = err_fd, .signals = -1};
-    char names[CT_HOST_LIST_MAX];
     int rc = open_all(&fleet, err);
     if (rc == 0) {
         fleet.deadline_ns = ct_deadline_in(NULL, job->options->rdzv_conf.join_ms + EXIT_MS);
@@ -479,8 +512,7 @@ int ct_fleet_detached_start(const struct ct_fleet_job *job, int out_fd, int err_
         }
         wait_for_all(&fleet);
     }
-    int started = rc == 0 ? name_nodes(&fleet, true, names) : 0;
-    if (rc == 0 && started >= nodes_needed(&fleet)) {
+    if (rc == 0 && count_started(&fleet) >= nodes_needed(&fleet)) {
         say_where(&fleet); /* perhaps without a machine that it does not need */
         *exit_code = CT_EXIT_OK;
     } else if (rc == 0) {

@@ -33,6 +33,9 @@ static void take_job(const char *text)
     check_text(job->place, sizeof(job->place));
     check_text(job->address, sizeof(job->address));
     check_text(job->program, sizeof(job->program));
+    check_text(job->via, sizeof(job->via));
+    check_text(job->agent, sizeof(job->agent));
+    check_text(job->ctrun, sizeof(job->ctrun));
     CT_ASSERT(ct_detached_job_print(job, &out) == 0 && out.len < CT_DETACHED_TEXT_MAX);
     CT_ASSERT(ct_detached_job_parse(ct_buf_cstr(&out), &again.job));
     CT_ASSERT(again.job.pid == job->pid && again.job.start == job->start &&
@@ -40,7 +43,7 @@ static void take_job(const char *text)
               strcmp(again.job.place, job->place) == 0 &&
               strcmp(again.job.run_id, job->run_id) == 0 &&
               strcmp(again.job.address, job->address) == 0 &&
-              strcmp(again.job.program, job->program) == 0);
+              strcmp(again.job.program, job->program) == 0 && strcmp(again.job.via, job->via) == 0);
     ct_buf_reset(&out);
     (void)(ct_detached_list_choose(&entry, 1, "x", job->host, &out) < 0);
     ct_buf_fini(&out);

@@ -4,6 +4,7 @@ started it. A shell stands in for ssh where the test is not about it."""
 
 import os
 import re
+import shutil
 import signal
 
 from testlib import cookie_pids, main, pid_alive, program, wait_until
@@ -31,7 +32,8 @@ class Loopback(DetachedCase):
         self.homes = self.tmp / "homes"
         self.hosts = ("127.0.0.2", "127.0.0.3")
         self.states = [self.homes / host / ".local" / "state" for host in self.hosts]
-        for host in self.hosts:
+        self.own = {"HOME": self.homes / "own", "XDG_STATE_HOME": None}
+        for host in (*self.hosts, "own"):
             (self.homes / host).mkdir(parents=True)
         self.agent = self.script("agent", AGENT.replace("HOMES", str(self.homes)))
         os.chmod(self.agent, 0o755)
@@ -39,7 +41,7 @@ class Loopback(DetachedCase):
     def start_on(self, hosts, *options, command=None):
         return self.start_ctrun(
             "--hosts", hosts, "--detach", "--launch-agent", self.agent, "--rdzv-conf", "last_call_timeout=0.2",
-            *options, *(command or (*WORKER, self.go)),
+            *options, *(command or (*WORKER, self.go)), env=self.own,
         )  # fmt: skip
 
     def detach(self, *options):
@@ -67,6 +69,25 @@ class Loopback(DetachedCase):
         for one in watching:
             self.assertEqual(one.wait().code, 0)
         self.assertIn("rank 2 ends", watching[1].out)
+
+    def test_the_machine_of_the_terminal_leads_to_the_job(self):
+        job = self.detach()
+        watching = [self.start_ctrun("--attach", *args, env=self.own) for args in ((), (job[:5],))]
+        for one in watching:
+            one.wait_for(f"ctrun: job {job} was started from here, and 127.0.0.2 shows it")
+            one.wait_for(f"job {job}-0 runs on")
+            one.wait_for("rank 1 up")
+        self.end(7)
+        for one in watching:
+            self.assertEqual(one.wait().code, 7)
+        self.assertEqual(self.start_ctrun("--attach", job, env=self.own).wait().code, 7)
+        shutil.rmtree(self.homes / "127.0.0.2")
+        done = self.start_ctrun("--attach", job, env=self.own).wait()
+        self.assertEqual(done.code, 2, done)
+        os.remove(self.agent)
+        done = self.start_ctrun("--attach", job, env=self.own).wait()
+        self.assertEqual(done.code, 1, done)
+        self.assertIn(f"ctrun: the launch agent: {self.agent}: no such file", done.err)
 
     def test_no_machine_is_special(self):
         job = self.detach("--nnodes", "1:2")
@@ -164,13 +185,13 @@ class RealSsh(SshCase, DetachedCase):
         super().setUp()
         home = self.tmp / "home"  # which the machines share, as by NFS
         self.states = [home / ".local" / "state"]
-        self.env = {"HOME": home}
+        self.env = {"HOME": home, "XDG_STATE_HOME": None}
 
     def detach(self, *options):
         machines = self.machines
         done = self.start(
             *machines.nodes[0], program("ctrun"), "--hosts", ",".join(machines.addresses[1:]), "--detach",
-            *self.agent, *options, *WORKER, self.go,
+            *self.agent, *options, *WORKER, self.go, env={"HOME": self.tmp / "laptop", "XDG_STATE_HOME": None},
         ).wait()  # fmt: skip
         self.assertEqual(done.code, 0, done)
         return re.search(r"job (\S+) runs on \d machines", done.out).group(1)
@@ -181,6 +202,11 @@ class RealSsh(SshCase, DetachedCase):
     def test_the_machine_of_the_terminal_is_lost(self):
         self.set_up_machines(3)
         job = self.detach()
+        led = self.start(*self.machines.nodes[0], program("ctrun"), "--attach",
+                         env={"HOME": self.tmp / "laptop", "XDG_STATE_HOME": None})  # fmt: skip
+        led.wait_for("rank 0 up")
+        led.signal(signal.SIGINT)
+        self.assertNotEqual(led.wait().code, 0)
         self.machines.cut(0)
         watching = [self.attach(i, job) for i in (1, 2)]
         for rank, one in enumerate(watching):

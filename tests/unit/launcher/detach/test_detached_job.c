@@ -64,6 +64,16 @@ static void a_record_is_read_as_it_was_written(void **state)
     assert_int_equal(job.pid, 77);
     assert_int_equal(job.start, 12345);
     assert_int_equal(job.begun_s, 1700000000);
+    assert_string_equal(job.via, "");
+    ct_buf_reset(&text);
+    (void)snprintf(job.via, sizeof(job.via), "gpu-1");
+    (void)snprintf(job.agent, sizeof(job.agent), "ssh -p 22");
+    (void)snprintf(job.ctrun, sizeof(job.ctrun), "/usr/bin/ctrun");
+    assert_int_equal(ct_detached_job_print(&job, &text), 0);
+    assert_true(ct_detached_job_parse(ct_buf_cstr(&text), &job));
+    assert_string_equal(job.via, "gpu-1");
+    assert_string_equal(job.agent, "ssh -p 22");
+    assert_string_equal(job.ctrun, "/usr/bin/ctrun");
     ct_buf_fini(&text);
 }
 
@@ -157,6 +167,25 @@ static void the_job_that_is_meant_is_found(void **state)
     assert_int_equal(choose(entries, 5, "127.0.0.1:c", "has this id"), CT_EINVAL); /* has ended */
 }
 
+static void a_job_that_was_started_from_here_is_found_after_those_that_run(void **state)
+{
+    struct ct_detached_entry entries[] = {
+        entry("ab", CT_DETACHED_VIA), entry("ab-0", CT_DETACHED_ELSEWHERE),
+        entry("ab-1", CT_DETACHED_ENDED), entry("cd", CT_DETACHED_VIA)};
+    (void)state;
+    (void)snprintf(entries[0].job.via, sizeof(entries[0].job.via), "gpu-1");
+    assert_int_equal(choose(entries, 3, NULL, ""), 0);
+    assert_int_equal(choose(entries, 3, "ab", ""), 0);
+    assert_int_equal(choose(entries, 3, "a", ""), 0);
+    assert_int_equal(choose(entries, 3, "ab-1", ""), 2);
+    assert_int_equal(choose(entries, 4, NULL, "2 detached jobs of yours were started from node-1"),
+                     CT_EINVAL);
+    assert_int_equal(choose(entries, 4, NULL, "  ab  is on gpu-1"), CT_EINVAL);
+    entries[1].state = CT_DETACHED_RUNS; /* the home is shared, and the job runs here */
+    assert_int_equal(choose(entries, 4, NULL, ""), 1);
+    assert_int_equal(choose(entries, 4, "ab", ""), 1);
+}
+
 static void none_or_several_are_listed(void **state)
 {
     struct ct_detached_entry entries[] = {entry("a", CT_DETACHED_RUNS),
@@ -224,6 +253,7 @@ int main(void)
         cmocka_unit_test(a_record_that_makes_no_sense_is_none),
         cmocka_unit_test(an_exit_code_is_read_back),
         cmocka_unit_test(the_job_that_is_meant_is_found),
+        cmocka_unit_test(a_job_that_was_started_from_here_is_found_after_those_that_run),
         cmocka_unit_test(none_or_several_are_listed),
         cmocka_unit_test(a_long_list_is_cut),
         cmocka_unit_test(the_last_lines_are_found),

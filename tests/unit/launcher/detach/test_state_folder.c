@@ -6,6 +6,7 @@
 #include "tests/lib/ct_test.h"
 
 #include "common/alloc.h"
+#include "launcher/detach/detach.h"
 #include "launcher/detach/detached_list.h"
 #include "launcher/detach/state_folder.h"
 #include "launcher/process/proctree.h"
@@ -170,6 +171,26 @@ static bool is_there(const struct place *p, const char *id)
     return fstatat(p->root, id, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+static void a_job_that_was_started_from_here_is_noted(void **state)
+{
+    struct place *p = *state;
+    struct ct_detached_entry *list;
+    char variable[CT_STATE_FOLDER_MAX];
+    char *const env[] = {variable, NULL};
+    struct ct_detached_job job = {.id = "a", .via = "gpu-1", .agent = "ssh", .ctrun = "ctrun"};
+    (void)snprintf(variable, sizeof(variable), "XDG_STATE_HOME=%s/new", p->dir);
+    assert_int_equal(ct_detach_note(env, "here", &job, NULL), 0);
+    assert_int_equal(ct_detach_note(env, "here", &job, NULL), CT_EBUSY);
+    assert_int_equal(ct_detached_list_read(p->root, "here", &list, NULL), 1);
+    assert_int_equal(list[0].state, CT_DETACHED_VIA);
+    assert_string_equal(list[0].job.via, "gpu-1");
+    ct_free(list);
+    ct_detached_list_prune(p->root, "here", job.begun_s + CT_DETACHED_KEEP_S + 60);
+    assert_true(is_there(p, "a"));
+    ct_detached_list_prune(p->root, "here", job.begun_s + CT_DETACHED_KEEP_VIA_S + 60);
+    assert_false(is_there(p, "a"));
+}
+
 static void jobs_that_ended_long_ago_are_removed(void **state)
 {
     struct place *p = *state;
@@ -220,6 +241,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(folders_are_this_users_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(only_own_files_are_opened, setup, teardown),
         cmocka_unit_test_setup_teardown(jobs_are_listed_with_what_became_of_them, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_job_that_was_started_from_here_is_noted, setup, teardown),
         cmocka_unit_test_setup_teardown(jobs_that_ended_long_ago_are_removed, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_may_run_out, setup, teardown),
     };

@@ -150,10 +150,11 @@ static int follow(struct viewer *viewer)
 {
     for (;;) {
         struct pollfd ready[] = {{.fd = viewer->pidfd, .events = POLLIN},
-                                 {.fd = viewer->signals, .events = POLLIN}};
+                                 {.fd = viewer->signals, .events = POLLIN},
+                                 {.fd = viewer->out_fd}}; /* an error: nobody reads it any more */
         int n = poll(ready, sizeof(ready) / sizeof(ready[0]), LOOK_MS);
         bool over = n > 0 && ready[0].revents != 0;
-        if (!show_new(viewer)) {
+        if ((n > 0 && ready[2].revents != 0) || !show_new(viewer)) {
             return CT_EXIT_SIGNAL_BASE + SIGPIPE;
         }
         if (n > 0 && ready[1].revents != 0) {

@@ -277,11 +277,11 @@ class OneMachine(Detached):
         self.assertIn("--detach has no meaning here", shim.err)
 
     def test_a_reader_that_leaves(self):
-        job, pid = self.detach("--no-python", "sh", "-c", "while :; do echo tick; sleep 0.05; done")
-        wait_until(lambda: "tick" in self.text_of(job), "the worker runs")
+        job, pid = self.detach_waiting()  # it writes nothing more
+        wait_until(lambda: "up" in self.text_of(job), "the worker runs")
         shell = f"{program('ctrun')} --attach {job} | head -n 1; echo ${{PIPESTATUS[0]}}"
         done = self.run_program("bash", "-c", shell, env=self.env)
-        self.assertEqual(done.out.splitlines(), ["tick", "141"], done)
+        self.assertEqual(done.out.splitlines(), ["rank 0 up", "141"], done)
         self.assertTrue(pid_alive(pid))
 
 

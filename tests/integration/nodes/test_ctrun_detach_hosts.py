@@ -3,6 +3,7 @@
 started it. A shell stands in for ssh where the test is not about it."""
 
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -22,6 +23,17 @@ stuck*) exec sleep 600;;
 esac
 exec env -i PATH="$PATH" HOME="HOMES/$1" CTRUN_TEST_COOKIE="$CTRUN_TEST_COOKIE" sh -c "$2"
 """
+
+
+def watchers(job):
+    """Processes that show this job."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found += [path.parent.name] if path.read_bytes().endswith(f"--attach\0{job}\0".encode()) else []
+        except OSError:
+            pass  # it has ended
+    return found
 
 
 class Loopback(DetachedCase):
@@ -207,6 +219,7 @@ class RealSsh(SshCase, DetachedCase):
         led.wait_for("rank 0 up")
         led.signal(signal.SIGINT)
         self.assertNotEqual(led.wait().code, 0)
+        wait_until(lambda: not watchers(f"{job}-0"), "nobody shows it over there")
         self.machines.cut(0)
         watching = [self.attach(i, job) for i in (1, 2)]
         for rank, one in enumerate(watching):

@@ -386,7 +386,7 @@ static int be_parent(struct waiter *waiter, int root)
         int exit_code = exit_code_of(waiter->child);
         show_console(waiter);
         ct_state_folder_remove_job(root, waiter->detach->job.id);
-        return exit_code != 0 ? exit_code : CT_EXIT_OK;
+        return exit_code;
     }
     *end = '\0';
     say_where(waiter);

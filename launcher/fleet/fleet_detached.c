@@ -75,13 +75,11 @@ struct fleet {
     int exit_code;
 };
 
-static void say(const struct fleet *fleet, int fd, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-static void say(const struct fleet *fleet, int fd, const char *fmt, ...)
+static void say(int fd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(int fd, const char *fmt, ...)
 {
     char line[CT_ERR_TEXT_MAX + CT_HOST_LIST_MAX];
     va_list args;
-    (void)fleet;
     va_start(args, fmt);
     int len = snprintf(line, sizeof(line), "%s", CT_REPORT_PREFIX);
     len += vsnprintf(line + len, sizeof(line) - (size_t)len - 1, fmt, args);
@@ -221,7 +219,7 @@ static void take_signal(struct fleet *fleet)
     }
     bool again = fleet->signo != 0;
     fleet->signo = (int)info.ssi_signo;
-    say(fleet, fleet->err_fd, "received SIG%s: %s", sigabbrev_np(fleet->signo),
+    say(fleet->err_fd, "received SIG%s: %s", sigabbrev_np(fleet->signo),
         again                                         ? "ending at once"
         : count_started(fleet) >= nodes_needed(fleet) ? "not waiting for the machines that are left"
                                                       : "ending the job that starts");
@@ -243,7 +241,7 @@ static void on_deadline(struct fleet *fleet)
     char names[CT_HOST_LIST_MAX];
     if (!fleet->ending && fleet->signo == 0) {
         (void)name_nodes(fleet, false, names);
-        say(fleet, fleet->err_fd,
+        say(fleet->err_fd,
             "join_timeout (%g s) is over: the job does not run on %s; see whether `%.200s HOST "
             "true` ends by itself",
             (double)fleet->job->options->rdzv_conf.join_ms / 1000, names,
@@ -466,7 +464,7 @@ static void note_job(const struct fleet *fleet, const char *endpoint)
     int path = snprintf(note.ctrun, sizeof(note.ctrun), "%s%sctrun", ctrun, ctrun[0] ? "/" : "");
     bool fits = agent < (int)sizeof(note.agent) && path < (int)sizeof(note.ctrun);
     if (!fits || ct_detach_note(job->env, job->machine->host, &note, &err) != 0) {
-        say(fleet, fleet->err_fd, "--attach finds the job on its machines only: %s",
+        say(fleet->err_fd, "--attach finds the job on its machines only: %s",
             fits ? err.text : "the launch agent is too long to be kept");
     }
 }
@@ -476,15 +474,14 @@ static void say_where(const struct fleet *fleet)
     char names[CT_HOST_LIST_MAX], endpoint[CT_ADDR_JOIN_MAX];
     int count = name_nodes(fleet, true, names);
     ct_addr_join(fleet->address, fleet->port, endpoint, sizeof(endpoint));
-    say(fleet, fleet->out_fd, "job %s runs on %d machine%s without this one: %s", fleet->job_id,
-        count, count == 1 ? "" : "s", names);
-    say(fleet, fleet->out_fd,
+    say(fleet->out_fd, "job %s runs on %d machine%s without this one: %s", fleet->job_id, count,
+        count == 1 ? "" : "s", names);
+    say(fleet->out_fd,
         "its output: ctrun --attach %s shows that of %s, and on each machine what is there",
         fleet->job_id, fleet->job->hosts->list[0].name);
-    say(fleet, fleet->out_fd, "its status: ctrun-stat %s, while that machine hosts its store",
-        endpoint);
+    say(fleet->out_fd, "its status: ctrun-stat %s, while that machine hosts its store", endpoint);
     note_job(fleet, endpoint);
-    say(fleet, fleet->out_fd, "to end it: kill the process that is named above, on one of them");
+    say(fleet->out_fd, "to end it: kill the process that is named above, on one of them");
 }
 
 static void close_all(struct fleet *fleet)

@@ -131,20 +131,13 @@ static int watch(const struct ct_stat_options *options)
 
 /* ---- which store ---------------------------------------------------------------------------- */
 
-/* The columns of a table that goes there. */
-static size_t columns_of(int fd)
-{
-    size_t columns = ct_stat_print_columns(fd, CT_STAT_COLUMNS);
-    return columns > CT_STAT_COLUMNS ? columns : CT_STAT_COLUMNS;
-}
-
 static int list(const struct ct_stat_options *options, const struct ct_stat_here *here)
 {
     struct ct_buf text = CT_BUF_INIT;
     struct ct_stat_here_sum sum = {.any = false};
-    bool good =
-        ct_stat_here_list(here, options->timeout_s, columns_of(STDOUT_FILENO), &text, &sum) == 0 &&
-        ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) == 0;
+    size_t columns = ct_stat_print_table_columns(STDOUT_FILENO, CT_STAT_COLUMNS);
+    bool good = ct_stat_here_list(here, options->timeout_s, columns, &text, &sum) == 0 &&
+                ct_fd_write_all(STDOUT_FILENO, ct_buf_bytes(&text), text.len) == 0;
     ct_buf_fini(&text);
     return !good || !sum.any ? EXIT_UNREACHABLE : sum.healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
 }
@@ -158,7 +151,8 @@ static int refuse_several(const struct ct_stat_here *here)
         "ctrun-stat: %d jobs run here: add the id of one of them, or as much of its beginning "
         "as no other has\n",
         here->count);
-    if (ct_stat_jobs_names(here->entries, here->count, columns_of(STDERR_FILENO), &text) == 0) {
+    size_t columns = ct_stat_print_table_columns(STDERR_FILENO, CT_STAT_COLUMNS);
+    if (ct_stat_jobs_names(here->entries, here->count, columns, &text) == 0) {
         (void)!ct_fd_write_all(STDERR_FILENO, ct_buf_bytes(&text), text.len);
     }
     ct_buf_fini(&text);

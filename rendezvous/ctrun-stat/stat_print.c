@@ -25,6 +25,12 @@ size_t ct_stat_print_columns(int fd, size_t otherwise)
     return known ? size.ws_col : otherwise;
 }
 
+size_t ct_stat_print_table_columns(int fd, size_t otherwise)
+{
+    size_t columns = ct_stat_print_columns(fd, otherwise);
+    return columns > CT_STAT_COLUMNS ? columns : CT_STAT_COLUMNS;
+}
+
 static int write_out(int rc, struct ct_buf *text, struct ct_err *err)
 {
     if (rc == CT_ENOMEM || ct_buf_status(text) != 0) {
@@ -64,7 +70,8 @@ int ct_stat_print(const struct ct_stat_options *options, const char *where, cons
     } else if (options->action == CT_STAT_HEALTH) {
         rc = ct_stat_health(status, ct_stat_print_columns(STDOUT_FILENO, SIZE_MAX), &text);
     } else {
-        rc = ct_stat_table(status, where, &text);
+        rc = ct_stat_table(status, where, ct_stat_print_table_columns(STDOUT_FILENO, SIZE_MAX),
+                           &text);
         ct_buf_addf(&text, "%s", options->watch ? "\n" : "");
     }
     return write_out(rc, &text, err);

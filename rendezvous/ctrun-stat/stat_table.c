@@ -11,18 +11,23 @@
 #include "rendezvous/wire/json.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Bytes of a line before it is cut to the width. */
-#define LINE_MAX_BYTES 1024
 
 /* Of the line of --health this much is shown at least. */
 #define HEALTH_MIN 20
 
+/* This much is shown at least of the name of a host, of the id of a job and of the store's address,
+ * for whose line as many columns stay free. */
+#define HOST_MIN 16
+#define ID_MIN 8
+#define WHERE_MIN 40
+
 /* Collects lines. `rc` is the first failure. */
 struct text {
     struct ct_buf *out;
+    size_t columns;
     int rc;
 };
 
@@ -32,12 +37,13 @@ static void put(struct text *text, const char *fmt, ...) __attribute__((format(p
  * characters. */
 static void put(struct text *text, const char *fmt, ...)
 {
-    char whole[LINE_MAX_BYTES], line[LINE_MAX_BYTES];
+    /* The room for one more character lets a line that is too long be seen, and marked. */
+    char whole[CT_STAT_LINE_MAX + 4], line[CT_STAT_LINE_MAX];
     va_list args;
     va_start(args, fmt);
     (void)vsnprintf(whole, sizeof(whole), fmt, args);
     va_end(args);
-    (void)ct_text_cut(whole, CT_STAT_COLUMNS, line, sizeof(line));
+    (void)ct_text_cut(whole, text->columns, line, sizeof(line));
     size_t len = strlen(line);
     while (len > 0 && line[len - 1] == ' ') {
         len--;
@@ -58,10 +64,15 @@ static const char *plural(double n)
 /* Room for a number, which is cut if it is longer. */
 #define VALUE_MAX 32
 
-/* The text, or its beginning and a mark if it has more columns. */
-static const char *cut(const char *text, int columns, char out[LINE_MAX_BYTES])
+#define NAME_MAX_BYTES 512
+
+/* Gives the text, or its beginning and a mark if it does not fit into what `taken` leaves of the
+ * columns, and not into `least`. */
+static const char *cut(const char *text, size_t columns, size_t taken, size_t least,
+                       char out[NAME_MAX_BYTES])
 {
-    (void)ct_text_cut(text, (size_t)columns, out, LINE_MAX_BYTES);
+    size_t room = columns > taken && columns - taken > least ? columns - taken : least;
+    (void)ct_text_cut(text, room, out, NAME_MAX_BYTES);
     return out;
 }
 
@@ -132,7 +143,7 @@ static void put_job(struct text *text, const cJSON *job)
     double world_size = ct_json_number(job, "world_size", 0);
     double max_restarts = ct_json_number(job, "max_restarts", 0);
     double hang_s = ct_stat_hang_s(job);
-    char how[CT_STAT_COLUMNS], restarts[CT_STAT_COLUMNS] = "", id[LINE_MAX_BYTES];
+    char how[CT_STAT_COLUMNS], restarts[CT_STAT_COLUMNS] = "", id[NAME_MAX_BYTES];
     char hang[CT_STAT_COLUMNS] = "", time[VALUE_MAX];
     if (strcmp(state, "waiting") == 0) {
         (void)snprintf(how, sizeof(how), "%.0f of %.0f nodes are there",
@@ -149,12 +160,11 @@ static void put_job(struct text *text, const cJSON *job)
         (void)snprintf(restarts, sizeof(restarts), ", restarts %.0f of %.0f",
                        ct_json_number(job, "restarts", 0), max_restarts);
     }
-    /* If the line is too long, the run id is cut (a UUID has 36 characters) and not the numbers. */
-    int left = CT_STAT_COLUMNS -
-               (int)(strlen("job : , ") + 8 + strlen(how) + strlen(hang) + strlen(restarts));
-    left = left > 36 ? 36 : left < 8 ? 8 : left;
-    put(text, "job %s: %.8s, %s%s%s", cut(ct_json_text(job, "run_id", "?"), left, id), state, how,
-        hang, restarts);
+    /* If the line is too long, the run id is cut and not the numbers. */
+    size_t taken = strlen("job : , ") + 8 + strlen(how) + strlen(hang) + strlen(restarts);
+    put(text, "job %s: %.8s, %s%s%s",
+        cut(ct_json_text(job, "run_id", "?"), text->columns, taken, ID_MIN, id), state, how, hang,
+        restarts);
 }
 
 /* Is this the state of the spares of any node? */
@@ -335,13 +345,9 @@ static void put_failures(struct text *text, const cJSON *job)
     const cJSON *item;
     cJSON_ArrayForEach(item, failures)
     {
-        double rank = ct_json_number(item, "rank", -1);
-        char who[VALUE_MAX] = "node", host[LINE_MAX_BYTES];
-        if (rank >= 0) {
-            (void)snprintf(who, sizeof(who), "rank %.0f on", rank);
-        }
-        put(text, "generation %.0f: %s %s: %s", ct_json_number(item, "generation", 0), who,
-            cut(ct_json_text(item, "host", "?"), 24, host), ct_json_text(item, "reason", "failed"));
+        char line[CT_STAT_FAILURE_MAX];
+        ct_stat_failure(item, text->columns, line);
+        put(text, "%s", line);
     }
 }
 
@@ -387,13 +393,31 @@ bool ct_stat_is_replaced(const struct cJSON *last, const struct cJSON *now, doub
     return is_younger && ct_status_next_job(last, NULL) != NULL && !shares_a_job(last, now);
 }
 
-int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *out)
+void ct_stat_failure(const struct cJSON *failure, size_t columns, char out[CT_STAT_FAILURE_MAX])
 {
-    struct text text = {out, 0};
+    const char *reason = ct_json_text(failure, "reason", "failed");
+    double rank = ct_json_number(failure, "rank", -1);
+    char generation[VALUE_MAX], who[VALUE_MAX] = "node", host[NAME_MAX_BYTES];
+    char why[CT_STAT_LINE_MAX];
+    (void)snprintf(generation, sizeof(generation), "%.0f",
+                   ct_json_number(failure, "generation", 0));
+    if (rank >= 0) {
+        (void)snprintf(who, sizeof(who), "rank %.0f on", rank);
+    }
+    size_t taken = strlen("generation :  : ") + strlen(generation) + strlen(who) +
+                   ct_text_fit(reason, SIZE_MAX, why, sizeof(why));
+    (void)snprintf(out, CT_STAT_FAILURE_MAX, "generation %s: %s %s: %s", generation, who,
+                   cut(ct_json_text(failure, "host", "?"), columns, taken, HOST_MIN, host), reason);
+}
+
+int ct_stat_table(const struct cJSON *status, const char *where, size_t columns, struct ct_buf *out)
+{
+    struct text text = {out, columns, 0};
     const cJSON *job = NULL;
-    char up[VALUE_MAX];
-    put(&text, "%.40s: %s, up %s, version %s", where, ct_json_text(status, "health", "?"),
-        uptime(ct_json_number(status, "uptime_s", 0), up), ct_json_text(status, "version", "?"));
+    char up[VALUE_MAX], store[NAME_MAX_BYTES];
+    put(&text, "%s: %s, up %s, version %s", cut(where, columns, WHERE_MIN, WHERE_MIN, store),
+        ct_json_text(status, "health", "?"), uptime(ct_json_number(status, "uptime_s", 0), up),
+        ct_json_text(status, "version", "?"));
     const cJSON *problem;
     cJSON_ArrayForEach(problem, cJSON_GetObjectItemCaseSensitive(status, "problems"))
     {

@@ -13,8 +13,11 @@
 
 struct cJSON;
 
-/* Longer lines are cut. */
+/* Tables are made for so many columns. A narrower terminal wraps their lines. */
 #define CT_STAT_COLUMNS 80
+
+/* With its NUL; longer lines are cut, wherever they go. */
+#define CT_STAT_LINE_MAX 1024
 
 /* Does this status call the store healthy? CT_EFORMAT when it is no status. */
 CT_MUST_CHECK int ct_stat_verdict(const struct cJSON *status, bool *healthy);
@@ -32,8 +35,16 @@ const char *ct_stat_worker_state(const struct cJSON *job, const struct cJSON *wo
 /* For how long the job has hung, in seconds; -1 = it does not hang, or that is not told. */
 double ct_stat_hang_s(const struct cJSON *job);
 
-/* Appends a table; `where` is the address of the store. CT_ENOMEM. */
-CT_MUST_CHECK int ct_stat_table(const struct cJSON *status, const char *where, struct ct_buf *out);
+/* Writes what has failed: "generation 0: rank 5 on gpu-2: ", and why. Cuts the name of a host that
+ * would leave too little of `columns` for the reason, which is not cut: the result may have more
+ * bytes than a line. */
+#define CT_STAT_FAILURE_MAX (CT_STAT_LINE_MAX + 4)
+void ct_stat_failure(const struct cJSON *failure, size_t columns, char out[CT_STAT_FAILURE_MAX]);
+
+/* Appends a table; `where` is the address of the store. Lines that have more than `columns`, 80 or
+ * more, end with "..."; SIZE_MAX = only those of CT_STAT_LINE_MAX do. CT_ENOMEM. */
+CT_MUST_CHECK int ct_stat_table(const struct cJSON *status, const char *where, size_t columns,
+                                struct ct_buf *out);
 
 /* Appends one line: "healthy", or "degraded: " and why, cut to the columns of a terminal; SIZE_MAX
  * = it is not cut. CT_ENOMEM. */

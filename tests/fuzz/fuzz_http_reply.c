@@ -17,7 +17,7 @@ static void show(const char *body, size_t len)
     struct ct_buf out = CT_BUF_INIT;
     bool healthy;
     if (ct_stat_verdict(json, &healthy) == 0) {
-        CT_ASSERT(ct_stat_table(json, "h:1", &out) == 0);
+        CT_ASSERT(ct_stat_table(json, "h:1", CT_STAT_COLUMNS, &out) == 0);
         CT_ASSERT(ct_stat_health(json, CT_STAT_COLUMNS, &out) == 0);
         const char *line = ct_buf_cstr(&out);
         while (*line != '\0') {

@@ -204,7 +204,13 @@ class Strangers(Ctstat):
         result = self.ctrun_stat(self.serve(answer))
         self.assertEqual(result.code, 0, result)
         self.assertNotIn("\x1b", result.out)
-        self.assert_fits(result.out)
+        self.assertIn("x" * 500, result.out)
+        terminal = testlib.Terminal(program("ctrun-stat"), self.serve(answer), size=(24, 80))
+        self.addCleanup(terminal.close)
+        shown = terminal.read_all()
+        self.assertIn("xxx...", shown)
+        self.assertNotIn("\x1b", shown)
+        self.assert_fits(shown)
         self.assertNotRegex(self.ctrun_stat("--json", self.serve(answer)).out, "[\x1b\x7f\u202e]")
 
     def test_silence_ends_at_the_deadline(self):

@@ -201,7 +201,7 @@ static void test_each_of_several_jobs_has_its_nodes(void **state)
         "missing: node rank 1 (gpu-4) never connected\n";
     cJSON *json = document(several);
     struct ct_buf out = CT_BUF_INIT;
-    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_int_equal(ct_stat_table(json, "h:1", CT_STAT_COLUMNS, &out), 0);
     assert_string_equal(ct_buf_cstr(&out), want);
     ct_buf_fini(&out);
     cJSON_Delete(json);
@@ -212,7 +212,7 @@ static void test_no_size_is_beyond_the_largest_unit(void **state)
     (void)state;
     cJSON *json = document("{\"health\":\"serving\",\"store\":{\"bytes\":1e20}}");
     struct ct_buf out = CT_BUF_INIT;
-    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_int_equal(ct_stat_table(json, "h:1", CT_STAT_COLUMNS, &out), 0);
     assert_non_null(strstr(ct_buf_cstr(&out), ", 90949470 TiB, "));
     ct_buf_fini(&out);
     cJSON_Delete(json);
@@ -224,7 +224,7 @@ static void test_one_earlier_failure_is_counted(void **state)
     cJSON *json = document("{\"health\":\"healthy\",\"job\":{\"state\":\"running\","
                            "\"failure_count\":2,\"failures\":[{\"rank\":-1}]}}");
     struct ct_buf out = CT_BUF_INIT;
-    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_int_equal(ct_stat_table(json, "h:1", CT_STAT_COLUMNS, &out), 0);
     assert_non_null(strstr(ct_buf_cstr(&out), "\n1 earlier failure\n"));
     ct_buf_fini(&out);
     cJSON_Delete(json);
@@ -242,7 +242,7 @@ static void assert_spares(const char *state, const char *off, const char *want)
                    "{\"host\":\"m\",\"warm\":{\"state\":\"ready\"}}]}}",
                    state, off);
     cJSON *json = document(text);
-    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_int_equal(ct_stat_table(json, "h:1", CT_STAT_COLUMNS, &out), 0);
     assert_non_null(strstr(ct_buf_cstr(&out), want));
     ct_buf_fini(&out);
     cJSON_Delete(json);
@@ -289,7 +289,7 @@ static void test_the_table_shows_problems_job_store_and_workers(void **state)
     bool healthy = true;
     assert_int_equal(ct_stat_verdict(json, &healthy), 0);
     assert_false(healthy);
-    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_int_equal(ct_stat_table(json, "h:1", CT_STAT_COLUMNS, &out), 0);
     assert_string_equal(ct_buf_cstr(&out), want);
     ct_buf_reset(&out);
     assert_int_equal(ct_stat_health(json, 80, &out), 0);
@@ -421,7 +421,7 @@ static void test_a_hostile_document_is_cut_and_made_harmless(void **state)
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         cJSON *json = document(texts[i]);
         struct ct_buf out = CT_BUF_INIT;
-        assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+        assert_int_equal(ct_stat_table(json, "h:1", CT_STAT_COLUMNS, &out), 0);
         assert_int_equal(ct_stat_health(json, 80, &out), 0);
         const char *line = ct_buf_cstr(&out);
         assert_null(strchr(line, '\x1b'));
@@ -441,22 +441,62 @@ static void test_a_long_name_is_cut_between_two_characters(void **state)
 #define TEN "\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc"
     static const char text[] =
         "{\"health\":\"healthy\",\"job\":{\"workers\":[{\"rank\":0,\"host\":\"" TEN TEN TEN TEN
-        "\"}],\"failures\":[{\"rank\":-1,\"host\":\"x" TEN TEN TEN "\",\"reason\":\"r\"}]}}";
+        "\"}],\"failures\":[{\"rank\":-1,\"host\":\"x" TEN TEN TEN
+        "\",\"reason\":\"process 42 exited with code 3, and so on\"}]}}";
     cJSON *json = document(text);
     struct ct_buf out = CT_BUF_INIT;
     (void)state;
-    assert_int_equal(ct_stat_table(json, "h:1", &out), 0);
+    assert_int_equal(ct_stat_table(json, "h:1", CT_STAT_COLUMNS, &out), 0);
     assert_non_null(
         strstr(ct_buf_cstr(&out), "        0 " TEN TEN TEN "\xc3\xbc\xc3\xbc\xc3\xbc...\n"));
-    assert_non_null(strstr(ct_buf_cstr(&out), ": node x" TEN TEN "...: r\n"));
+    assert_non_null(strstr(ct_buf_cstr(&out),
+                           ": node x" TEN
+                           "\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc...: process 42 exited "
+                           "with code 3, and so on\n"));
     ct_buf_fini(&out);
+    cJSON_Delete(json);
+}
+
+static bool table_has(const cJSON *status, size_t columns, const char *line)
+{
+    struct ct_buf out = CT_BUF_INIT;
+    assert_int_equal(ct_stat_table(status, "h:1", columns, &out), 0);
+    bool has = strstr(ct_buf_cstr(&out), line) != NULL;
+    ct_buf_fini(&out);
+    return has;
+}
+
+/* Reasons of failures were cut to 80 columns in files, too. */
+static void test_lines_are_whole_where_no_terminal_cuts_them(void **state)
+{
+    char text[4096], endless[2048], line[CT_STAT_LINE_MAX + 2] = "problem: ";
+    (void)state;
+    memset(endless, 'y', sizeof(endless));
+    endless[sizeof(endless) - 1] = '\0';
+    (void)snprintf(
+        text, sizeof(text),
+        "{\"health\":\"degraded\",\"problems\":[\"%s\"],\"job\":{\"run_id\":\"" X10 X10 X10 X10
+        "\",\"state\":\"running\",\"failures\":[{\"rank\":5,\"host\":\"" X10 X10 X10
+        "\",\"reason\":\"" X10 X10 X10 X10 X10 "\"}]}}",
+        endless);
+    cJSON *json = document(text);
+    assert_true(table_has(json, SIZE_MAX,
+                          "\ngeneration 0: rank 5 on " X10 X10 X10 ": " X10 X10 X10 X10 X10 "\n"));
+    assert_true(table_has(json, SIZE_MAX, "\njob " X10 X10 X10 X10 ": running, "));
+    assert_true(table_has(json, 80,
+                          "\ngeneration 0: rank 5 on xxxxxxxxxxxxx...: " X10 X10 X10 "xxxxx...\n"));
+    assert_true(table_has(
+        json, 90, "\ngeneration 0: rank 5 on xxxxxxxxxxxxx...: " X10 X10 X10 X10 "xxxxx...\n"));
+    memset(line + strlen(line), 'y', sizeof(line) - strlen(line) - 1);
+    (void)snprintf(line + CT_STAT_LINE_MAX - 4, sizeof("...\n"), "...\n");
+    assert_true(table_has(json, SIZE_MAX, line));
     cJSON_Delete(json);
 }
 
 static int sweep_body(void *data)
 {
     struct ct_buf out = CT_BUF_INIT;
-    int rc = ct_stat_table(data, "h:1", &out);
+    int rc = ct_stat_table(data, "h:1", CT_STAT_COLUMNS, &out);
     ct_buf_fini(&out);
     return rc;
 }
@@ -485,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_health_is_cut_to_a_terminal_only),
         cmocka_unit_test(test_health_says_how_long_a_job_has_hung),
         cmocka_unit_test(test_a_long_name_is_cut_between_two_characters),
+        cmocka_unit_test(test_lines_are_whole_where_no_terminal_cuts_them),
         cmocka_unit_test(test_each_failed_allocation_is_told),
         cmocka_unit_test(test_each_of_several_jobs_has_its_nodes),
         cmocka_unit_test(test_the_store_of_another_job_is_known_from_one_that_lives_on),

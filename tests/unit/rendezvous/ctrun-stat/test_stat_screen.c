@@ -113,7 +113,7 @@ static void who_hangs_comes_next(void **state)
     assert_true(strstr(table, "\n6 ") < strstr(table, "\n0-4"));
     assert_non_null(strstr(ct_buf_cstr(&out), "generation 1, hangs for 40 s, restarts 1 of 3\n"));
     ct_buf_reset(&out);
-    assert_int_equal(ct_stat_table(status, "h:1", &out), 0);
+    assert_int_equal(ct_stat_table(status, "h:1", CT_STAT_COLUMNS, &out), 0);
     assert_non_null(
         strstr(ct_buf_cstr(&out), "\n    6     0       0 hangs        -        0 gpu-0"));
     assert_non_null(strstr(ct_buf_cstr(&out), "generation 1, hangs for 40 s, restarts 1 of 3\n"));

@@ -20,8 +20,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a line before it is cut to the window. */
-#define LINE_MAX_BYTES 1024
 #define RANKS_MAX 17
 #define VALUE_MAX 32
 
@@ -41,7 +39,8 @@ static void put(struct screen *screen, const char *fmt, ...) __attribute__((form
 
 static void put(struct screen *screen, const char *fmt, ...)
 {
-    char text[LINE_MAX_BYTES], line[LINE_MAX_BYTES];
+    /* The room for one more character lets a line that is too long be seen, and marked. */
+    char text[CT_STAT_LINE_MAX + 4], line[CT_STAT_LINE_MAX];
     if (screen->left == 0) {
         return;
     }
@@ -49,7 +48,11 @@ static void put(struct screen *screen, const char *fmt, ...)
     va_start(args, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    (void)ct_text_fit(text, screen->columns, line, sizeof(line));
+    if (screen->columns > strlen("...")) {
+        (void)ct_text_cut(text, screen->columns, line, sizeof(line));
+    } else {
+        (void)ct_text_fit(text, screen->columns, line, sizeof(line));
+    }
     ct_buf_addf(screen->out, "%s%s", screen->begun ? "\n" : "", line);
     screen->begun = true;
     screen->left--;
@@ -67,13 +70,17 @@ static const char *duration(double seconds, char out[VALUE_MAX])
     return out;
 }
 
-/* The id of a job, of which a longer one than a UUID is cut. */
+/* The columns of the id of a job, of which a longer one than a UUID is cut; and of a window that is
+ * too narrow, at least. */
 #define ID_COLUMNS 36
+#define ID_COLUMNS_MIN 8
 #define ID_MAX (4 * ID_COLUMNS + 1)
 
-static const char *run_id(const cJSON *job, char out[ID_MAX])
+static const char *run_id(const cJSON *job, size_t columns, char out[ID_MAX])
 {
-    (void)ct_text_cut(ct_json_text(job, "run_id", "?"), ID_COLUMNS, out, ID_MAX);
+    size_t room = columns > ID_COLUMNS ? ID_COLUMNS : columns;
+    (void)ct_text_cut(ct_json_text(job, "run_id", "?"),
+                      room > ID_COLUMNS_MIN ? room : ID_COLUMNS_MIN, out, ID_MAX);
     return out;
 }
 
@@ -290,14 +297,22 @@ static const char *number(double value, int digits, char out[VALUE_MAX])
     return out;
 }
 
-/* The columns of a row and of the heading; without the host they fit into 80. */
-#define HEADING "%-16s %5s %-10s %-10s %8s %-6s %7s %9s %s"
-#define ROW "%-16s %5d %-10.10s %-10.10s %8.8s %-6.6s %7.7s %9.9s %s%s"
+/* The columns of a row and of the heading. The host has what is left of the window, because a mark
+ * of what is cut must not take the place of numbers. */
+#define HEADING "%-16s %5s %-10s %-10s %8s %-6s %7s %9s%s"
+#define ROW "%-16s %5d %-10.10s %-10.10s %8.8s %-6.6s %7.7s %9.9s%s"
+#define ROW_COLUMNS 78
+#define HOST " HOST"
+
+static bool has_room_for_host(const struct screen *screen)
+{
+    return screen->columns >= ROW_COLUMNS + strlen(HOST);
+}
 
 static void put_row(struct screen *screen, const struct row *row)
 {
     char step[VALUE_MAX], age[VALUE_MAX] = "-", loss[VALUE_MAX], rate[VALUE_MAX];
-    char state[2 * VALUE_MAX];
+    char state[2 * VALUE_MAX], hosts[CT_STAT_LINE_MAX], host[CT_STAT_LINE_MAX] = "";
     double code = optional(row->worker, "exit");
     bool tells = isfinite(code) && code != 0; /* a negative one is that of a signal */
     (void)snprintf(state, sizeof(state), "%.9s", row->state);
@@ -307,10 +322,15 @@ static void put_row(struct screen *screen, const struct row *row)
     if (row->age_s >= 0) {
         (void)duration(row->age_s, age);
     }
+    if (has_room_for_host(screen)) {
+        (void)snprintf(hosts, sizeof(hosts), "%s%s", ct_json_text(row->worker, "host", "?"),
+                       row->hosts > 1 ? " and others" : "");
+        host[0] = ' ';
+        (void)ct_text_cut(hosts, screen->columns - ROW_COLUMNS - 1, host + 1, sizeof(host) - 1);
+    }
     put(screen, ROW, row->ranks, row->workers, state, row->phase,
         number(row->step >= 0 ? row->step : (double)NAN, 15, step), age, number(row->loss, 4, loss),
-        number(row->rate, 6, rate), ct_json_text(row->worker, "host", "?"),
-        row->hosts > 1 ? " and others" : "");
+        number(row->rate, 6, rate), host);
 }
 
 /* ---- the head ------------------------------------------------------------------------------- */
@@ -321,6 +341,7 @@ static void put_job(struct screen *screen, const cJSON *job)
     double max_restarts = ct_json_number(job, "max_restarts", 0);
     double hang_s = ct_stat_hang_s(job);
     char restarts[2 * VALUE_MAX] = "", hang[2 * VALUE_MAX] = "", time[VALUE_MAX], id[ID_MAX];
+    char how[CT_STAT_COLUMNS];
     if (hang_s >= 0) {
         (void)snprintf(hang, sizeof(hang), ", hangs for %s", duration(hang_s, time));
     }
@@ -328,21 +349,22 @@ static void put_job(struct screen *screen, const cJSON *job)
         (void)snprintf(restarts, sizeof(restarts), ", restarts %.0f of %.0f",
                        ct_json_number(job, "restarts", 0), max_restarts);
     }
-    put(screen, "job %s: %.8s, %.0f worker%s, generation %.0f%s%s", run_id(job, id),
-        ct_json_text(job, "state", "?"), world_size, plural(world_size),
-        ct_json_number(job, "generation", 0), hang, restarts);
+    /* If the line is too long, the run id is cut and not what follows. */
+    (void)snprintf(how, sizeof(how), "%.8s, %.0f worker%s, generation %.0f%s%s",
+                   ct_json_text(job, "state", "?"), world_size, plural(world_size),
+                   ct_json_number(job, "generation", 0), hang, restarts);
+    size_t taken = strlen("job : ") + strlen(how);
+    size_t left = screen->columns > taken ? screen->columns - taken : 0;
+    put(screen, "job %s: %s", run_id(job, left, id), how);
 }
 
 static void put_failure(struct screen *screen, const cJSON *item)
 {
-    double rank = ct_json_number(item, "rank", -1);
-    char who[VALUE_MAX] = "node", host[LINE_MAX_BYTES];
-    if (rank >= 0) {
-        (void)snprintf(who, sizeof(who), "rank %.0f on", rank);
-    }
-    (void)ct_text_fit(ct_json_text(item, "host", "?"), 64, host, sizeof(host));
-    put(screen, "FAILED generation %.0f: %s %s: %s", ct_json_number(item, "generation", 0), who,
-        host, ct_json_text(item, "reason", "failed"));
+    static const char word[] = "FAILED ";
+    size_t taken = strlen(word);
+    char line[CT_STAT_FAILURE_MAX];
+    ct_stat_failure(item, screen->columns > taken ? screen->columns - taken : 0, line);
+    put(screen, "%s%s", word, line);
 }
 
 /* The last failures of a job, the newest first. */
@@ -428,7 +450,7 @@ int ct_stat_screen(const struct cJSON *status, const char *where, const char *no
     view->top = view->top > last ? last : view->top < 0 ? 0 : view->top;
     if (page > 0 && count > 0) {
         put(&screen, HEADING, "RANKS", "COUNT", "STATE", "PHASE", "STEP", "FOR", "LOSS",
-            "SAMPLES/S", "HOST");
+            "SAMPLES/S", has_room_for_host(&screen) ? HOST : "");
     }
     size_t shown = 0;
     for (; shown < page && (size_t)view->top + shown < count; shown++) {
@@ -456,7 +478,8 @@ static int put_verdict(struct screen *screen, const cJSON *status, const cJSON *
 {
     double step = last_step(ct_status_next_job(status, NULL));
     char id[ID_MAX];
-    put(screen, "job %s %.512s", run_id(verdict, id), ct_json_text(verdict, "text", "has ended"));
+    put(screen, "job %s %.512s", run_id(verdict, ID_COLUMNS, id),
+        ct_json_text(verdict, "text", "has ended"));
     if (step >= 0) {
         put(screen, "last seen at step %.0f", step);
     }
@@ -467,7 +490,7 @@ static int put_verdict(struct screen *screen, const cJSON *status, const cJSON *
 int ct_stat_screen_end(const struct cJSON *status, const struct cJSON *verdict, const char *where,
                        struct ct_buf *out)
 {
-    struct screen screen = {out, LINE_MAX_BYTES, SIZE_MAX, false};
+    struct screen screen = {out, CT_STAT_LINE_MAX, SIZE_MAX, false};
     const cJSON *job = NULL;
     if (verdict != NULL) {
         return put_verdict(&screen, status, verdict);
@@ -480,7 +503,7 @@ int ct_stat_screen_end(const struct cJSON *status, const struct cJSON *verdict, 
         const char *state = ct_json_text(job, "state", "?");
         double step = last_step(job);
         char id[ID_MAX];
-        put(&screen, "job %s has ended; last seen %.8s%s%.0f", run_id(job, id), state,
+        put(&screen, "job %s has ended; last seen %.8s%s%.0f", run_id(job, ID_COLUMNS, id), state,
             step >= 0 ? " at step " : ", generation ",
             step >= 0 ? step : ct_json_number(job, "generation", 0));
         if (cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(job, "nodes")) > 1) {

@@ -139,6 +139,41 @@ static void it_fits_every_window(void **state)
     ct_buf_fini(&out);
 }
 
+/* What was cut could not be seen, and a long name of a host left no room for the reason. */
+static void what_is_cut_has_a_mark(void **state)
+{
+    struct ct_stat_view view = {.rows = 24, .columns = 80};
+    struct ct_buf out = CT_BUF_INIT;
+    cJSON *status = cJSON_Parse(
+        "{\"health\":\"degraded\",\"problems\":[\"rank 5 on gpu-0123456789-cluster-example-com: "
+        "process 42 exited with code 3\"],\"job\":{\"run_id\":\"0123456789012345678901234567890\","
+        "\"state\":\"running\",\"generation\":1,\"restarts\":1,\"max_restarts\":3,\"world_size\":2,"
+        "\"failures\":[{\"rank\":5,\"host\":\"gpu-0123456789-cluster-example-com\",\"reason\":"
+        "\"process 42 exited with code 3\"},{\"rank\":6,\"host\":\"a\",\"reason\":\"process 42 was "
+        "ended by SIGKILL, as the kernel does when memory is out\"}],\"workers\":[{\"rank\":0,"
+        "\"host\":\"gpu-0123456789-cluster-example-com\",\"state\":\"running\",\"progress\":{"
+        "\"phase\":\"data\",\"step\":1,\"samples_per_s\":12345}}]}}");
+    (void)state;
+    assert_non_null(status);
+    const char *text = screen(status, &view, &out);
+    assert_non_null(strstr(text, "\nFAILED generation 0: rank 5 on gpu-0123456789-...: process 42 "
+                                 "exited with code 3\n"));
+    assert_non_null(strstr(text, "\nFAILED generation 0: rank 6 on a: process 42 was ended by "
+                                 "SIGKILL, as the ker...\n"));
+    assert_non_null(strstr(text, "\nproblem: rank 5 on gpu-0123456789-cluster-example-com: process "
+                                 "42 exited with...\n"));
+    assert_non_null(strstr(text, "\njob 0123456789012345678901...: running, 2 workers, generation "
+                                 "1, restarts 1 of 3\n"));
+    /* No mark takes the place of a number. */
+    assert_non_null(strstr(text, "    12345\n"));
+    view.columns = 90;
+    text = screen(status, &view, &out);
+    assert_non_null(strstr(text, " SAMPLES/S HOST\n"));
+    assert_non_null(strstr(text, "    12345 gpu-0123...\n"));
+    cJSON_Delete(status);
+    ct_buf_fini(&out);
+}
+
 static void restarts_are_shown_if_the_job_may_have_some(void **state)
 {
     struct ct_buf out = CT_BUF_INIT;
@@ -322,6 +357,7 @@ int main(void)
         cmocka_unit_test(equal_workers_are_one_row_and_failures_come_first),
         cmocka_unit_test(who_hangs_comes_next),
         cmocka_unit_test(it_fits_every_window),
+        cmocka_unit_test(what_is_cut_has_a_mark),
         cmocka_unit_test(restarts_are_shown_if_the_job_may_have_some),
         cmocka_unit_test(keys_scroll_within_the_table),
         cmocka_unit_test(keys_sort_and_group),

@@ -109,7 +109,7 @@ static int watch(const struct ct_stat_options *options)
     int rc = ct_stat_watch_run(&how, &result, &err);
     cJSON_Delete(pages.last);
     if (rc != 0) {
-        complain(options, pages.where, false, &err);
+        complain(options, pages.where, result.seen, &err);
         return EXIT_UNREACHABLE;
     }
     if (result.ended && !result.is_known && !screen) {

@@ -39,8 +39,9 @@ const char ct_stat_help[] =
     "  -V, --version      print the version and exit\n"
     "  -h, --help         print this and exit\n"
     "\n"
-    "Exits with 0 if healthy, 1 if degraded, 2 if nobody answers, 3 after a wrong option,\n"
-    "or if --json, --health, --stacks or --watch must know which of several jobs is meant.\n";
+    "Exits with 0 if healthy, 1 if degraded, 2 if nobody answers or gives a stack, 3 after\n"
+    "a wrong option, or if --json, --health, --stacks or --watch must know which of several\n"
+    "jobs is meant.\n";
 
 static bool is_set(const char *variable)
 {

@@ -54,17 +54,34 @@ static void add_time(const char *where, struct ct_buf *out)
     }
 }
 
+/* Returns as ct_stat_stacks(), but a watch goes on without stacks, for the next answer may have
+ * some. */
+static int add_stacks(const struct ct_stat_options *options, const char *where, const cJSON *status,
+                      struct ct_buf *out, struct ct_err *err)
+{
+    if (!options->watch) {
+        return ct_stat_stacks(options, getenv(CT_TOKEN_ENV), status, out, err);
+    }
+    struct ct_err why = {0};
+    add_time(where, out);
+    int rc = ct_stat_stacks(options, getenv(CT_TOKEN_ENV), status, out, &why);
+    if (rc == CT_STAT_STACKS_E_NONE) {
+        ct_buf_addf(out, "%s\n", why.text);
+        rc = 0;
+    } else if (rc != 0) {
+        *err = why;
+    }
+    ct_buf_addf(out, "\n");
+    return rc;
+}
+
 int ct_stat_print(const struct ct_stat_options *options, const char *where, const cJSON *status,
                   struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT;
     int rc = 0;
     if (options->action == CT_STAT_STACKS) {
-        if (options->watch) {
-            add_time(where, &text);
-        }
-        rc = ct_stat_stacks(options, getenv(CT_TOKEN_ENV), status, &text, err);
-        ct_buf_addf(&text, "%s", options->watch ? "\n" : "");
+        rc = add_stacks(options, where, status, &text, err);
     } else if (options->action == CT_STAT_JSON) {
         rc = ct_json_print(status, &text);
     } else if (options->action == CT_STAT_HEALTH) {
@@ -74,7 +91,9 @@ int ct_stat_print(const struct ct_stat_options *options, const char *where, cons
                            &text);
         ct_buf_addf(&text, "%s", options->watch ? "\n" : "");
     }
-    return write_out(rc, &text, err);
+    bool is_none = rc == CT_STAT_STACKS_E_NONE;
+    rc = write_out(is_none ? 0 : rc, &text, err);
+    return is_none && rc == 0 ? CT_ENOENT : rc;
 }
 
 int ct_stat_print_end(const struct ct_stat_options *options, const char *where, const cJSON *last,

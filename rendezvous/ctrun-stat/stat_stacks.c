@@ -16,6 +16,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What has come of the machines. `why` is the last line of the first of them that gave no stack. */
+struct tally {
+    int asked, given;
+    char host[CT_TEXT_EXCERPT_MAX], why[256];
+};
+
 /* Appends the lines of a stranger's text. */
 static void add_lines(const char *text, struct ct_buf *out)
 {
@@ -29,23 +35,73 @@ static void add_lines(const char *text, struct ct_buf *out)
     }
 }
 
-static int read_answer(const struct ct_buf *bytes, const struct ct_http_reply *reply,
-                       struct ct_buf *out)
+static bool begins(const char *line, const char *with)
 {
-    cJSON *json =
-        cJSON_ParseWithLength((const char *)ct_buf_bytes(bytes) + reply->body, reply->len);
-    const char *text = ct_json_text(json, "text", NULL);
-    const char *why = ct_json_text(json, "error", "the answer is of an unknown kind");
-    if (reply->code == 403) {
-        why = "the job has a token: give it with --token-file or CTRUN_TOKEN";
+    return strncmp(line, with, strlen(with)) == 0;
+}
+
+/* Does the answer of a machine, as ct_explain_print() writes it, tell where any worker stands? A
+ * text without its words may be that of another version, and is believed. */
+static bool tells_where(const char *text)
+{
+    bool is_none = text[0] == '\0';
+    for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
+        line += line[0] == '\n';
+        if (begins(line, "rank") || begins(line, "stack of ") ||
+            begins(line, "no names in the stack of ")) {
+            return true;
+        }
+        is_none = is_none || begins(line, "no stack of ");
     }
-    add_lines(text != NULL ? text : why, out);
-    cJSON_Delete(json);
+    return !is_none;
+}
+
+/* Appends an answer, or why there is none. */
+static int add_answer(const char *host, const char *text, bool is_given, struct tally *tally,
+                      struct ct_buf *out)
+{
+    add_lines(text, out);
+    tally->asked++;
+    tally->given += is_given;
+    if (!is_given && tally->host[0] == '\0') {
+        size_t len = strlen(text);
+        while (len > 0 && text[len - 1] == '\n') {
+            len--;
+        }
+        const char *before = len > 0 ? memrchr(text, '\n', len) : NULL;
+        const char *last = before != NULL ? before + 1 : text;
+        int size = (int)(len - (size_t)(last - text));
+        (void)snprintf(tally->host, sizeof(tally->host), "%s", host);
+        (void)snprintf(tally->why, sizeof(tally->why), "%.*s", size, last);
+        ct_text_clean(tally->why);
+    }
     return ct_buf_status(out);
 }
 
-static int ask_machine(const struct ct_stat_options *options, const char *token, int job, int rank,
-                       struct ct_buf *out)
+static int read_answer(const struct ct_buf *bytes, const struct ct_http_reply *reply,
+                       const char *host, const char *token, struct tally *tally, struct ct_buf *out)
+{
+    cJSON *json =
+        cJSON_ParseWithLength((const char *)ct_buf_bytes(bytes) + reply->body, reply->len);
+    const char *text = reply->code != 403 ? ct_json_text(json, "text", NULL) : NULL;
+    const char *why = ct_json_text(json, "error", "the answer is of an unknown kind");
+    if (reply->code == 403) {
+        why = token[0] != '\0' ? "the token is not that of the job"
+                               : "give the job's token with --token-file or CTRUN_TOKEN; a job "
+                                 "without one tells this to its own user only";
+    }
+    if (text != NULL && text[0] == '\0') {
+        text = NULL;
+        why = "none of its workers runs now";
+    }
+    int rc =
+        add_answer(host, text != NULL ? text : why, text != NULL && tells_where(text), tally, out);
+    cJSON_Delete(json);
+    return rc;
+}
+
+static int ask_machine(const struct ct_stat_options *options, const char *token, const char *host,
+                       int job, int rank, struct tally *tally, struct ct_buf *out)
 {
     char path[64];
     struct ct_buf bytes = CT_BUF_INIT;
@@ -56,10 +112,9 @@ static int ask_machine(const struct ct_stat_options *options, const char *token,
     int64_t deadline_ns = ct_deadline_in(NULL, (int64_t)options->timeout_s * 1000);
     int rc = ct_http_ask(&options->where, &request, deadline_ns, &bytes, &reply, &err);
     if (rc == 0) {
-        rc = read_answer(&bytes, &reply, out);
+        rc = read_answer(&bytes, &reply, host, token, tally, out);
     } else {
-        add_lines(err.text, out);
-        rc = ct_buf_status(out);
+        rc = add_answer(host, err.text, false, tally, out);
     }
     ct_buf_fini(&bytes);
     return rc;
@@ -68,7 +123,8 @@ static int ask_machine(const struct ct_stat_options *options, const char *token,
 static int ask_all(const struct ct_stat_options *options, const char *token,
                    const struct cJSON *status, struct ct_buf *out, struct ct_err *err)
 {
-    int number = 0, asked = 0;
+    struct tally tally = {0};
+    int number = 0;
     for (const cJSON *job = ct_status_next_job(status, NULL); job != NULL;
          job = ct_status_next_job(status, job), number++) {
         const cJSON *worker;
@@ -80,13 +136,20 @@ static int ask_all(const struct ct_stat_options *options, const char *token,
                 continue;
             }
             ct_buf_addf(out, "%s:\n", ct_text_excerpt(ct_json_text(worker, "host", "?"), host));
-            if (ask_machine(options, token, number, (int)rank, out) != 0) {
+            if (ask_machine(options, token, host, number, (int)rank, &tally, out) != 0) {
                 return ct_err_set(err, CT_ENOMEM, "out of memory");
             }
-            asked++;
         }
     }
-    return asked > 0 ? 0 : ct_err_set(err, CT_ENOENT, "no workers run there");
+    if (tally.given > 0) {
+        return 0;
+    }
+    if (tally.asked == 0) {
+        (void)ct_err_set(err, CT_ENOENT, "no workers run there");
+    } else {
+        (void)ct_err_set(err, CT_ENOENT, "no machine gave a stack; %s: %s", tally.host, tally.why);
+    }
+    return CT_STAT_STACKS_E_NONE;
 }
 
 int ct_stat_stacks(const struct ct_stat_options *options, const char *token_env,

@@ -200,8 +200,7 @@ static void test_each_machine_is_asked_through_its_local_rank_0(void **state)
                         "gpu-1:\n  rank 0 is at a.py:1\n  rank 1 is at a.py:2?[2J\n"
                         "gpu-2:\n  the agent did not answer in time\n"
                         "gpu-3:\n  the answer is of an unknown kind\n"
-                        "gpu?4:\n  the job has a token: give it with --token-file or "
-                        "CTRUN_TOKEN\n");
+                        "gpu?4:\n  the token is not that of the job\n");
     static const char *const paths[] = {"0/0", "0/2", "1/0", "1/1"};
     for (int i = 0; i < 4; i++) {
         char first[64];
@@ -220,10 +219,56 @@ static void test_a_job_without_workers_is_an_error(void **state)
     (void)state;
     assert_int_equal(
         stacks("{\"job\":{\"workers\":[" WORKER(1, 1, "gpu-1") "]}}", NULL, 0, &s, &out, &err),
-        CT_ENOENT);
+        CT_STAT_STACKS_E_NONE);
     assert_string_equal(err.text, "no workers run there");
     assert_string_equal(ct_buf_cstr(&out), "");
     ct_buf_fini(&out);
+}
+
+/* Nobody was told that all had failed, and the exit code was 0. */
+static void test_it_is_told_if_no_machine_gives_a_stack(void **state)
+{
+    static const char document[] =
+        "{\"job\":{\"workers\":[" WORKER(0, 0, "gpu-1") "," WORKER(1, 0, "gpu-2") "]}}";
+    static const struct {
+        const char *const answers[2];
+        int rc;
+        const char *why, *out;
+    } cases[] = {
+        {{"403 {}", "504 {\"error\":\"no\"}"},
+         CT_STAT_STACKS_E_NONE,
+         "no machine gave a stack; gpu-1: the token is not that of the job",
+         "gpu-1:\n  the token is not that of the job\ngpu-2:\n  no\n"},
+        {{"200 {\"text\":\"no stack of ranks 0, 1\\nto see it: x\\u001b\\n\"}",
+          "200 {\"text\":\"\"}"},
+         CT_STAT_STACKS_E_NONE,
+         "no machine gave a stack; gpu-1: to see it: x?",
+         "gpu-1:\n  no stack of ranks 0, 1\n  to see it: x?\ngpu-2:\n  none of its workers runs "
+         "now\n"},
+        {{"504 {\"error\":\"no\"}",
+          "200 {\"text\":\"no names in the stack of rank 1\\nno stack of rank 2\"}"},
+         0,
+         "",
+         "gpu-1:\n  no\ngpu-2:\n  no names in the stack of rank 1\n  no stack of rank 2\n"},
+        {{"504 {\"error\":\"no\"}", "200 {\"text\":\"rank 1 is at a.py:1\\nno stack of rank 2\"}"},
+         0,
+         "",
+         "gpu-1:\n  no\ngpu-2:\n  rank 1 is at a.py:1\n  no stack of rank 2\n"},
+        {{"504 {\"error\":\"no\"}", "200 {\"text\":\"words of a later version\"}"},
+         0,
+         "",
+         "gpu-1:\n  no\ngpu-2:\n  words of a later version\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct store s;
+        struct ct_buf out = CT_BUF_INIT;
+        struct ct_err err = {0};
+        assert_int_equal(stacks(document, cases[i].answers, 2, &s, &out, &err), cases[i].rc);
+        assert_string_equal(err.text, cases[i].why);
+        assert_string_equal(ct_buf_cstr(&out), cases[i].out);
+        ct_buf_fini(&out);
+    }
 }
 
 static void test_a_machine_that_cannot_be_asked_has_a_line(void **state)
@@ -235,7 +280,7 @@ static void test_a_machine_that_cannot_be_asked_has_a_line(void **state)
     begin(&s, NULL, 0);
     end(&s); /* nobody listens at its port now */
     const struct ct_stat_options options = {.timeout_s = LONG_S, .where = s.where};
-    assert_int_equal(ct_stat_stacks(&options, NULL, status, &out, NULL), 0);
+    assert_int_equal(ct_stat_stacks(&options, NULL, status, &out, NULL), CT_STAT_STACKS_E_NONE);
     assert_memory_equal(ct_buf_cstr(&out), "gpu-1:\n  ", 9);
     assert_true(ct_buf_cstr(&out)[9] != '\0');
     cJSON_Delete(status);
@@ -249,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_several_stores_are_asked_at_once),
         cmocka_unit_test(test_each_machine_is_asked_through_its_local_rank_0),
         cmocka_unit_test(test_a_job_without_workers_is_an_error),
+        cmocka_unit_test(test_it_is_told_if_no_machine_gives_a_stack),
         cmocka_unit_test(test_a_machine_that_cannot_be_asked_has_a_line),
     };
     ct_json_use_our_memory();

@@ -22,16 +22,16 @@
 enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
 
 /* Says why the store cannot be asked, and what to do about that; or what is wrong after it has
- * answered. */
+ * answered. `more` follows. */
 static void complain(const struct ct_stat_options *options, const char *where, bool has_answered,
-                     const struct ct_err *err)
+                     const struct ct_err *err, const char *more)
 {
     static struct ct_stat_here here;
     char hint[CT_STAT_HINT_MAX] = "";
     if (!has_answered) {
         ct_stat_here_hint(&here, getenv("XDG_RUNTIME_DIR"), options, err, hint);
     }
-    (void)fprintf(stderr, "ctrun-stat: %s: %s%s\n", where, err->text, hint);
+    (void)fprintf(stderr, "ctrun-stat: %s: %s%s%s\n", where, err->text, hint, more);
 }
 
 static int show(const struct ct_stat_options *options)
@@ -50,7 +50,7 @@ static int show(const struct ct_stat_options *options)
         rc = ct_stat_verdict(status, &healthy);
     }
     if (rc != 0) {
-        complain(options, where, has_answered, &err);
+        complain(options, where, has_answered, &err, "");
     }
     cJSON_Delete(status);
     if (rc != 0) {
@@ -77,11 +77,11 @@ static int print_page(void *data, const cJSON *status, struct ct_err *err)
 }
 
 /* A person or a log sees it, and what reads the answers does not. */
-static int print_silence(void *data, const char *why, struct ct_err *err)
+static int print_silence(void *data, const struct ct_err *why, struct ct_err *err)
 {
     const struct pages *pages = data;
     (void)err;
-    (void)fprintf(stderr, "ctrun-stat: %s: %s\n", pages->where, why);
+    complain(pages->options, pages->where, false, why, "; asking again");
     return 0;
 }
 
@@ -109,7 +109,7 @@ static int watch(const struct ct_stat_options *options)
     int rc = ct_stat_watch_run(&how, &result, &err);
     cJSON_Delete(pages.last);
     if (rc != 0) {
-        complain(options, pages.where, result.seen, &err);
+        complain(options, pages.where, result.seen, &err, "");
         return EXIT_UNREACHABLE;
     }
     if (result.ended && !result.is_known && !screen) {

@@ -33,8 +33,9 @@ static int read_reply(const struct ct_buf *bytes, const struct ct_http_reply *re
         (void)snprintf(why, sizeof(why), "%s", ct_json_text(status, "error", ""));
         ct_text_clean(why);
         cJSON_Delete(status);
-        return ct_err_set(err, CT_EPROTO, "answered with HTTP code %d%s%s", reply->code,
-                          why[0] != '\0' ? ": " : "", why);
+        return ct_err_set(err, reply->code == 503 ? CT_EBUSY : CT_EPROTO,
+                          "answered with HTTP code %d%s%s", reply->code, why[0] != '\0' ? ": " : "",
+                          why);
     }
     if (ct_stat_verdict(status, &healthy) != 0) {
         cJSON_Delete(status);

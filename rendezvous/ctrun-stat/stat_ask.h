@@ -10,7 +10,8 @@
 
 struct cJSON;
 
-/* Gives the document, to be freed by cJSON_Delete(). Waits at most `timeout_s`. Call
+/* Gives the document, to be freed by cJSON_Delete(). Waits at most `timeout_s`.
+ * CT_ETIMEDOUT, or CT_EBUSY: the store has no room for the answer now. Call
  * ct_json_use_our_memory() before; then any thread may call it. */
 CT_MUST_CHECK int ct_stat_ask(const struct ct_endpoint *where, int timeout_s, struct cJSON **out,
                               struct ct_err *err);

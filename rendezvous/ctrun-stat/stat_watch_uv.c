@@ -9,10 +9,10 @@
  * q; the caller ends by the signal then.
  *
  * Failure modes: a store that does not answer in time is asked again, and the foot of the screen
- * says so, or a line for each silence. One that refuses the connection or closes it has ended. How
- * the job has ended may then be about to arrive. If it does not, the last words say what was seen
- * last. After a ctrun was killed, the store of another job may have its port: neither its status
- * nor its end is taken.
+ * says so, or a line for each silence. The first answer is waited for before there is a screen. One
+ * that refuses the connection or closes it has ended. How the job has ended may then be about to
+ * arrive. If it does not, the last words say what was seen last. After a ctrun was killed, the
+ * store of another job may have its port: neither its status nor its end is taken.
  *
  * Who frees: everything is in struct watch on the stack of ct_stat_watch_run(), which runs the loop
  * until all handles are closed; a question under way ends within its timeout.
@@ -30,6 +30,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -282,7 +283,8 @@ static void show_answer(struct watch *watch)
     } else if (watch->rc == 0) {
         rc = options->print(options->data, watch->status, &watch->err);
     } else if (!watch->is_silent) {
-        rc = options->print_silence(options->data, watch->note, &watch->err);
+        struct ct_err why = watch->err;
+        rc = options->print_silence(options->data, &why, &watch->err);
     }
     watch->is_silent = watch->rc != 0;
     if (rc != 0) {
@@ -407,13 +409,34 @@ static int open_handles(struct watch *watch)
     return rc != 0 ? rc : keys_rc;
 }
 
+/* Waits for the first answer, without a screen: who watches has seen nothing yet, and ends the
+ * program by a signal. */
+static int ask_first(struct watch *watch, struct ct_err *err)
+{
+    const struct ct_stat_watch_options *options = watch->options;
+    for (;;) {
+        int rc = ct_stat_ask(&options->where, options->timeout_s, &watch->answer, err);
+        if (rc != CT_ETIMEDOUT && rc != CT_EBUSY) {
+            watch->is_silent = false;
+            return rc;
+        }
+        struct ct_err why = *err;
+        rc = watch->is_silent ? 0 : options->print_silence(options->data, &why, err);
+        if (rc != 0) {
+            return rc;
+        }
+        watch->is_silent = true;
+        (void)poll(NULL, 0, PERIOD_MS);
+    }
+}
+
 int ct_stat_watch_run(const struct ct_stat_watch_options *options, struct ct_stat_watched *out,
                       struct ct_err *err)
 {
     struct watch watch = {.options = options, .out = out, .key_fd = -1};
     watch.work.data = &watch;
     ct_addr_join(options->where.host, options->where.port, watch.where, sizeof(watch.where));
-    int rc = ct_stat_ask(&options->where, options->timeout_s, &watch.answer, err);
+    int rc = ask_first(&watch, err);
     if (rc != 0) {
         return rc;
     }

@@ -21,9 +21,9 @@ struct ct_stat_watch_options {
     /* Prints each answer, in place of the screen; a failure ends the watch. Then signals have their
      * usual effect. */
     int (*print)(void *data, const struct cJSON *status, struct ct_err *err);
-    /* With `print`: says why no answer has come, once until there is one again. A failure ends the
-     * watch, too. */
-    int (*print_silence)(void *data, const char *why, struct ct_err *err);
+    /* Says why no answer has come, once until there is one again: with `print`, and before the
+     * first answer. A failure ends the watch, too. */
+    int (*print_silence)(void *data, const struct ct_err *why, struct ct_err *err);
     /* Prints the last words; `verdict` is the object of /end, NULL = it is not known. NULL = as on
      * a terminal. */
     int (*print_end)(void *data, const struct cJSON *verdict, struct ct_err *err);
@@ -41,8 +41,8 @@ struct ct_stat_watched {
     int signo;      /* asked to end by this signal; 0 = by a key or because of `ended` */
 };
 
-/* Returns when the user quits, the job has ended or the store has gone. Fails if the first question
- * gets no answer; then nothing was shown. */
+/* Returns when the user quits, the job has ended or the store has gone. Fails if there is no store
+ * at first; then nothing was shown. One that does not answer in time is asked again. */
 CT_MUST_CHECK int ct_stat_watch_run(const struct ct_stat_watch_options *options,
                                     struct ct_stat_watched *out, struct ct_err *err);
 

@@ -119,6 +119,29 @@ class Stores(Ctstat):
         self.assertIn("the job has probably ended", result.err)
 
 
+    def test_watch_waits_for_the_first_answer(self):
+        daemon, port = self.start_ctrdzvd()
+        daemon.signal(signal.SIGSTOP)
+        self.addCleanup(daemon.signal, signal.SIGCONT)
+        args = ("--watch", "--timeout", "1", f"127.0.0.1:{port}")
+        watch = self.start(program("ctrun-stat"), "--health", *args)
+        terminal = testlib.Terminal(program("ctrun-stat"), *args, env={"TERM": "xterm"})
+        self.addCleanup(terminal.close)
+        said = f"ctrun-stat: 127.0.0.1:{port}: timed out; asking again"
+        watch.wait_for(said)
+        terminal.read_until(said)
+        daemon.signal(signal.SIGCONT)
+        terminal.read_until("q quits")
+        testlib.wait_until(lambda: watch.out.count("healthy") >= 2, "two answers")
+        daemon.signal(signal.SIGTERM)
+        daemon.wait()
+        result = watch.wait()
+        self.assertEqual(result.code, 2, result)
+        self.assertEqual(result.err.count("asking again"), 1, result)
+        refused = self.ctrun_stat(*args)
+        self.assertEqual((refused.code, refused.out), (2, ""), refused)
+        self.assert_one_line(refused.err)
+
     def test_watch_goes_on_after_a_silence(self):
         daemon, port = self.start_ctrdzvd()
         watch = self.start(program("ctrun-stat"), "--watch", "--health", "--timeout", "1", f"127.0.0.1:{port}")
@@ -138,12 +161,14 @@ class Stores(Ctstat):
 
 
 class Strangers(Ctstat):
-    def serve(self, answer, *, read=True):
-        """Something that gives each client the same bytes; returns its address."""
+    def serve(self, answer, *more, read=True):
+        """Something that gives each client the same bytes, or the first one `answer` and the others
+        what follows; returns its address."""
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
 
         def run():
+            answers = [answer, *more]
             while True:
                 try:
                     client, _ = listener.accept()
@@ -153,7 +178,7 @@ class Strangers(Ctstat):
                     client.settimeout(DEADLINE)
                     try:
                         client.recv(4096)
-                        client.sendall(answer)
+                        client.sendall(answers.pop(0) if len(answers) > 1 else answers[0])
                         if read:
                             continue
                         client.recv(1)  # until the other side gives up
@@ -212,6 +237,13 @@ class Strangers(Ctstat):
         self.assertNotIn("\x1b", shown)
         self.assert_fits(shown)
         self.assertNotRegex(self.ctrun_stat("--json", self.serve(answer)).out, "[\x1b\x7f\u202e]")
+
+    def test_watch_waits_for_a_store_that_is_busy(self):
+        busy = b"HTTP/1.1 503 X\r\nContent-Length: 0\r\n\r\n"
+        good = b'HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{"health":"healthy"}'
+        watch = self.start(program("ctrun-stat"), "--watch", "--health", self.serve(busy, good))
+        watch.wait_for("answered with HTTP code 503; asking again")
+        testlib.wait_until(lambda: "healthy" in watch.out, "an answer")
 
     def test_silence_ends_at_the_deadline(self):
         where = self.serve(b"HTTP/1.1 200", read=False)
@@ -312,6 +344,9 @@ class Machine(Ctstat):
             self.assertEqual(alone.code, 2, alone)
             self.assert_one_line(alone.err)
             self.assertIn(said, alone.err)
+        watch = self.start(program("ctrun-stat"), "--watch", "--timeout", "1", "asleep", env=self.env)
+        watch.wait_for(said + "; asking again")
+        watch.kill()
         self.start_job("awake")
         both = self.ctrun_stat("--timeout", "1", env=self.env)
         self.assertEqual(both.code, 1, both)

@@ -80,9 +80,9 @@ static void test_a_status_is_given_and_anything_else_is_refused(void **state)
         {"200 {\"health\":\"odd\"}", CT_EFORMAT, "answered with something that is no status"},
         {"200 not JSON", CT_EFORMAT, "answered with something that is no status"},
         {"403 {\"health\":\"healthy\"}", CT_EPERM, "this machine is not admitted"},
-        {"503 {\"error\":\"out of \\u001b[2Jmemory\"}", CT_EPROTO,
+        {"503 {\"error\":\"out of \\u001b[2Jmemory\"}", CT_EBUSY,
          "answered with HTTP code 503: out of ?[2Jmemory"},
-        {"503 ", CT_EPROTO, "answered with HTTP code 503"},
+        {"404 ", CT_EPROTO, "answered with HTTP code 404"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

@@ -21,17 +21,25 @@
 
 enum { EXIT_HEALTHY, EXIT_DEGRADED, EXIT_UNREACHABLE, EXIT_USAGE };
 
+static struct ct_stat_vars read_vars(void)
+{
+    return (struct ct_stat_vars){getenv("XDG_RUNTIME_DIR"), getenv("MASTER_ADDR"),
+                                 getenv("MASTER_PORT")};
+}
+
 /* Says why the store cannot be asked, and what to do about that; or what is wrong after it has
  * answered. `more` follows. */
 static void complain(const struct ct_stat_options *options, const char *where, bool has_answered,
                      const struct ct_err *err, const char *more)
 {
     static struct ct_stat_here here;
-    char hint[CT_STAT_HINT_MAX] = "";
+    char text[CT_STAT_COMPLAINT_MAX];
+    const struct ct_stat_vars vars = read_vars();
+    (void)snprintf(text, sizeof(text), "%s: %s", where, err->text);
     if (!has_answered) {
-        ct_stat_here_hint(&here, getenv("XDG_RUNTIME_DIR"), options, err, hint);
+        ct_stat_here_complaint(&here, &vars, options, err, text);
     }
-    (void)fprintf(stderr, "ctrun-stat: %s: %s%s%s\n", where, err->text, hint, more);
+    (void)fprintf(stderr, "ctrun-stat: %s%s\n", text, more);
 }
 
 static int show(const struct ct_stat_options *options)
@@ -170,8 +178,7 @@ static int refuse(const char *why)
 static int choose(struct ct_stat_options *options)
 {
     static struct ct_stat_here here;
-    const struct ct_stat_vars vars = {getenv("XDG_RUNTIME_DIR"), getenv("MASTER_ADDR"),
-                                      getenv("MASTER_PORT")};
+    const struct ct_stat_vars vars = read_vars();
     struct ct_err err = {0};
     switch (ct_stat_here_choose(&here, &vars, options, &err)) {
     case CT_STAT_CHOICE_LIST:

@@ -124,6 +124,7 @@ enum ct_stat_choice ct_stat_here_choose(struct ct_stat_here *here, const struct 
         (void)ct_err_set(err, rc, "%s; name the job's store as HOST:PORT", unread.text);
         return CT_STAT_CHOICE_UNREACHABLE;
     }
+    options->is_default = here->count == 0;
     if (here->count < 2) {
         return here->count == 1 ? take_entry(here, 0, options, err) : CT_STAT_CHOICE_STORE;
     }
@@ -131,15 +132,30 @@ enum ct_stat_choice ct_stat_here_choose(struct ct_stat_here *here, const struct 
                                                               : CT_STAT_CHOICE_LIST;
 }
 
-void ct_stat_here_hint(struct ct_stat_here *here, const char *runtime_dir,
-                       const struct ct_stat_options *options, const struct ct_err *failure,
-                       char out[CT_STAT_HINT_MAX])
+/* ---- failures ------------------------------------------------------------------------------- */
+
+/* Says which variables have named the store; "" = none. */
+static const char *source_of(const struct ct_stat_vars *vars, const struct ct_stat_options *options)
+{
+    bool has_addr = vars->master_addr != NULL && vars->master_addr[0] != '\0';
+    bool has_port = vars->master_port != NULL && vars->master_port[0] != '\0';
+    if (options->argument != NULL) {
+        return "";
+    }
+    return has_addr && has_port ? " (from MASTER_ADDR and MASTER_PORT)"
+           : has_addr           ? " (from MASTER_ADDR)"
+           : has_port           ? " (from MASTER_PORT)"
+                                : "";
+}
+
+/* Writes what can be done about the failure; "" = that is not known. */
+static void make_hint(const struct ct_stat_here *here, const struct ct_stat_options *options,
+                      const struct ct_err *failure, char out[CT_STAT_HINT_MAX])
 {
     const char *word = options->argument;
     bool refused = failure->sys == ECONNREFUSED;
     out[0] = '\0';
     if (refused || failure->code == CT_ETIMEDOUT) {
-        (void)!read_jobs(here, runtime_dir, NULL); /* or without a hint */
         ct_stat_jobs_hint(&options->where, refused, here->entries, here->count, out);
         if (refused && word != NULL && word[strspn(word, "0123456789")] == '\0') {
             char more[CT_STAT_HINT_MAX];
@@ -151,4 +167,23 @@ void ct_stat_here_hint(struct ct_stat_here *here, const char *runtime_dir,
     } else if (failure->code == CT_ENOENT && word != NULL && strpbrk(word, ":/") == NULL) {
         (void)snprintf(out, CT_STAT_HINT_MAX, "; no job of yours here has an id that begins so");
     }
+}
+
+void ct_stat_here_complaint(struct ct_stat_here *here, const struct ct_stat_vars *vars,
+                            const struct ct_stat_options *options, const struct ct_err *failure,
+                            char out[CT_STAT_COMPLAINT_MAX])
+{
+    char where[CT_ADDR_JOIN_MAX], hint[CT_STAT_HINT_MAX];
+    ct_addr_join(options->where.host, options->where.port, where, sizeof(where));
+    (void)!read_jobs(here, vars->runtime_dir, NULL); /* or without a hint */
+    if (options->is_default && here->count == 0) {
+        (void)snprintf(out, CT_STAT_COMPLAINT_MAX,
+                       "no job of yours has its store on this machine, and %s gives no status "
+                       "(%s): name the store of another job as HOST:PORT",
+                       where, failure->text);
+        return;
+    }
+    make_hint(here, options, failure, hint);
+    (void)snprintf(out, CT_STAT_COMPLAINT_MAX, "%s%s: %s%s", where, source_of(vars, options),
+                   failure->text, hint);
 }

@@ -48,10 +48,13 @@ enum ct_stat_choice {
 enum ct_stat_choice ct_stat_here_choose(struct ct_stat_here *here, const struct ct_stat_vars *vars,
                                         struct ct_stat_options *options, struct ct_err *err);
 
-/* What to add to the message that the store at options->where does not answer because of `failure`.
- * "" = nothing. Reads `here`. */
-void ct_stat_here_hint(struct ct_stat_here *here, const char *runtime_dir,
-                       const struct ct_stat_options *options, const struct ct_err *failure,
-                       char out[CT_STAT_HINT_MAX]);
+/* Longer than every complaint. */
+#define CT_STAT_COMPLAINT_MAX (CT_ADDR_JOIN_MAX + CT_ERR_TEXT_MAX + CT_STAT_HINT_MAX + 160)
+
+/* Writes one line about the store at options->where, which gives no status because of `failure`,
+ * and what to do about that. Reads `here`. */
+void ct_stat_here_complaint(struct ct_stat_here *here, const struct ct_stat_vars *vars,
+                            const struct ct_stat_options *options, const struct ct_err *failure,
+                            char out[CT_STAT_COMPLAINT_MAX]);
 
 #endif

@@ -344,7 +344,8 @@ void ct_stat_jobs_hint(const struct ct_endpoint *where, bool refused,
     }
     bool here = ct_addr_literal(where->host, where->port, &addr, &len) &&
                 ct_addr_is_loopback((const struct sockaddr *)&addr);
-    if (count == 1 && strcmp(entries[0].address, asked) != 0) {
+    if (count == 1 && strcmp(entries[0].address, asked) != 0 &&
+        ct_stat_jobs_in_reach(&entries[0])) {
         (void)snprintf(out, CT_STAT_HINT_MAX, "; your job on this machine has its store at %s",
                        entries[0].address);
     } else if (count > 1) {

@@ -26,6 +26,7 @@ struct ct_stat_options {
     const char *token_file;   /* NULL = none is named */
     const char *argument;     /* an address or the id of a job; NULL = none is named */
     struct ct_endpoint where; /* the store that these mean, for the caller to set */
+    bool is_default;          /* nothing has named it, and no job is known */
 };
 
 /* CT_EINVAL names what is wrong. */

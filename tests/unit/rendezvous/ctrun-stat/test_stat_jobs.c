@@ -261,6 +261,7 @@ static void a_refused_connection_gets_the_advice_that_can_help(void **state)
 {
     const struct ct_job_entry entries[] = {{1, "10.0.0.3:41611", "j", "", 0, 'S', false},
                                            {2, "127.0.0.1:1", "k", "", 0, 'S', false}};
+    const struct ct_job_entry far = {4, "127.0.0.1:1", "k", "", 0, 'S', true};
     const struct ct_job_entry same = {3, "10.0.0.1:29500", "j", "", 0, 'S', false};
     (void)state;
     check_hint("127.0.0.1", true, NULL, 0,
@@ -272,6 +273,7 @@ static void a_refused_connection_gets_the_advice_that_can_help(void **state)
                "; your job on this machine has its store at 10.0.0.3:41611");
     check_hint("10.0.0.1", true, entries, 2, "lists your 2 jobs");
     check_hint("10.0.0.1", true, &same, 1, "has lost the machine of its store");
+    check_hint("127.0.0.1", true, &far, 1, "; ctrun chooses a free port"); /* it is out of reach */
 }
 
 static void a_silent_store_has_its_reason_if_its_process_tells_it(void **state)

@@ -98,6 +98,30 @@ static enum ct_stat_choice take_entry(const struct ct_stat_here *here, int index
     return CT_STAT_CHOICE_STORE;
 }
 
+/* Nobody calls a job 10.0.0.1:29500 or http://node7/. */
+static bool is_surely_address(const char *word)
+{
+    return word[strspn(word, "0123456789.:[]")] == '\0' || strstr(word, "://") != NULL;
+}
+
+/* Writes what can be said of a word that means no job and no store, but may have been meant as the
+ * id of a job; "" = nothing. */
+static void id_hint(const struct ct_stat_here *here, const char *word, char out[CT_STAT_HINT_MAX])
+{
+    out[0] = '\0';
+    if (word == NULL || is_surely_address(word)) {
+        return;
+    }
+    const char *what = "; no job of yours here has an id that begins so";
+    if (ct_stat_jobs_count(word, here->entries, here->count) > 0) {
+        what =
+            "; a job of yours here has an id that begins so: write it whole, or end it with '...'";
+    } else if (strpbrk(word, ":/") != NULL) {
+        what = "; no job of yours here has this id, which must be whole if it has a colon or slash";
+    }
+    (void)snprintf(out, CT_STAT_HINT_MAX, "%s", what);
+}
+
 enum ct_stat_choice ct_stat_here_choose(struct ct_stat_here *here, const struct ct_stat_vars *vars,
                                         struct ct_stat_options *options, struct ct_err *err)
 {
@@ -113,8 +137,13 @@ enum ct_stat_choice ct_stat_here_choose(struct ct_stat_here *here, const struct 
             return take_entry(here, found, options, err);
         }
     }
-    if (ct_stat_options_where(options->argument, vars->master_addr, vars->master_port,
-                              &options->where, &is_default, err) != 0) {
+    int where_rc = ct_stat_options_where(options->argument, vars->master_addr, vars->master_port,
+                                         &options->where, &is_default, err);
+    if (where_rc != 0) {
+        char hint[CT_STAT_HINT_MAX], why[CT_ERR_TEXT_MAX];
+        id_hint(here, options->argument, hint);
+        (void)snprintf(why, sizeof(why), "%s", err->text);
+        (void)ct_err_set(err, where_rc, "%s%s", why, hint);
         return CT_STAT_CHOICE_WRONG;
     }
     if (!is_default) {
@@ -154,8 +183,13 @@ static void make_hint(const struct ct_stat_here *here, const struct ct_stat_opti
 {
     const char *word = options->argument;
     bool refused = failure->sys == ECONNREFUSED;
+    bool begins_an_id = word != NULL && !is_surely_address(word) &&
+                        ct_stat_jobs_count(word, here->entries, here->count) > 0 &&
+                        ct_stat_jobs_find(word, here->entries, here->count, NULL) == CT_ENOENT;
     out[0] = '\0';
-    if (refused || failure->code == CT_ETIMEDOUT) {
+    if (begins_an_id || failure->code == CT_ENOENT) {
+        id_hint(here, word, out);
+    } else if (refused || failure->code == CT_ETIMEDOUT) {
         ct_stat_jobs_hint(&options->where, refused, here->entries, here->count, out);
         if (refused && word != NULL && word[strspn(word, "0123456789")] == '\0') {
             char more[CT_STAT_HINT_MAX];
@@ -164,8 +198,6 @@ static void make_hint(const struct ct_stat_here *here, const struct ct_stat_opti
                            "; no job of yours here has the process id %.10s%.*s", word,
                            CT_STAT_HINT_MAX - 64, more);
         }
-    } else if (failure->code == CT_ENOENT && word != NULL && strpbrk(word, ":/") == NULL) {
-        (void)snprintf(out, CT_STAT_HINT_MAX, "; no job of yours here has an id that begins so");
     }
 }
 

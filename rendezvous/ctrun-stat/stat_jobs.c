@@ -255,15 +255,27 @@ static int find_pid(const char *number, const struct ct_job_entry *entries, int 
     return index;
 }
 
+/* Writes the word as ct_job_registry_add() has cleaned ids. Returns its length. */
+static size_t clean_word(const char *word, char out[CT_JOB_NAME_MAX])
+{
+    (void)ct_text_fit(word, CT_JOB_NAME_MAX, out, CT_JOB_NAME_MAX);
+    return strlen(out);
+}
+
+int ct_stat_jobs_count(const char *word, const struct ct_job_entry *entries, int count)
+{
+    char text[CT_JOB_NAME_MAX];
+    int unused;
+    return clean_word(word, text) > 0 ? count_ids(text, true, entries, count, &unused) : 0;
+}
+
 int ct_stat_jobs_find(const char *word, const struct ct_job_entry *entries, int count,
                       struct ct_err *err)
 {
     static const char mark[] = "...";
     char text[CT_JOB_NAME_MAX];
     int index = 0;
-    /* As ct_job_registry_add() has cleaned the id. */
-    (void)ct_text_fit(word, sizeof(text), text, sizeof(text));
-    size_t len = strlen(text);
+    size_t len = clean_word(word, text);
     int found = len > 0 ? count_ids(text, false, entries, count, &index) : 0;
     if (found == 1) {
         return index;

@@ -40,6 +40,9 @@ CT_MUST_CHECK int ct_stat_jobs_names(const struct ct_job_entry *entries, int cou
 CT_MUST_CHECK int ct_stat_jobs_find(const char *word, const struct ct_job_entry *entries, int count,
                                     struct ct_err *err);
 
+/* Returns of how many entries the id begins with `word`, which may be an address, too. */
+int ct_stat_jobs_count(const char *word, const struct ct_job_entry *entries, int count);
+
 /* Longer than every hint. */
 #define CT_STAT_HINT_MAX (CT_JOB_ADDRESS_MAX + 200)
 

@@ -106,6 +106,59 @@ static void it_is_said_that_variables_name_the_store(void **state)
     assert_begins(refused(s, "10.0.0.2:1"), "10.0.0.2:1: connect");
 }
 
+/* Says what is wrong with `argument`, or why its host is not known. */
+static const char *not_found(struct scene *s, const char *argument)
+{
+    struct ct_err err;
+    if (choose(s, argument, &err) == CT_STAT_CHOICE_WRONG) {
+        (void)snprintf(s->text, sizeof(s->text), "%s", err.text);
+        return s->text;
+    }
+    (void)ct_err_set(&err, CT_ENOENT, "cannot resolve host");
+    ct_stat_here_complaint(&s->here, &s->vars, &s->options, &err, s->text);
+    return s->text;
+}
+
+/* The beginning of such an id was taken for an address, without a word about ids. */
+static void it_is_said_if_an_id_must_be_whole(void **state)
+{
+    static const struct {
+        const char *word, *text;
+    } cases[] = {
+        {"exp/lr:0",
+         "a job of yours here has an id that begins so: write it whole, or end it with '...'"},
+        {"exp/lr:0.1", "a job of yours here has an id that begins so"},
+        {"exp/", "a job of yours here has an id that begins so"},
+        {"exq/lr", "no job of yours here has this id, which must be whole if it has a colon or sl"},
+        {"lr:0.1", "port '0.1' is not a number from 0 to 65535; no job of yours here has this id"},
+        {"my job", "another character that no address has; no job of yours here has an id that"},
+        {"node7", "cannot resolve host; no job of yours here has an id that begins so"},
+    };
+    static const char *const addresses[] = {"http://node7:1/", "1.2.3:99999", "https://node7:1/"};
+    struct scene *s = *state;
+    struct ct_err err;
+    add_job(s, "127.0.0.1:31000", "exp/lr:0.1 a");
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (strstr(not_found(s, cases[i].word), cases[i].text) == NULL) {
+            fail_msg("'%s': '%s'", cases[i].word, s->text);
+        }
+    }
+    for (size_t i = 0; i < sizeof(addresses) / sizeof(addresses[0]); i++) {
+        assert_null(strstr(not_found(s, addresses[i]), "job"));
+    }
+    assert_int_equal(choose(s, "exp/lr:...", &err), CT_STAT_CHOICE_STORE);
+    assert_int_equal(s->options.where.port, 31000);
+    assert_int_equal(choose(s, "exp/lr:0.1 a", &err), CT_STAT_CHOICE_STORE);
+    assert_int_equal(s->options.where.port, 31000);
+    add_job(s, "127.0.0.1:31000", "1000");
+    assert_non_null(strstr(refused(s, "100"), "127.0.0.1:100: connect: Connection refused; no job "
+                                              "of yours here has the process id 100; your job on"));
+    add_job(s, "127.0.0.1:31000", "exp/lr:0.1 a");
+    /* A host of that name may be there. */
+    assert_non_null(strstr(refused(s, "exp/"), "exp:29500: connect: Connection refused; a job of "
+                                               "yours here has an id that begins so"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +166,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(the_only_job_is_asked, setup, teardown),
         cmocka_unit_test_setup_teardown(it_is_said_that_variables_name_the_store, setup, teardown),
+        cmocka_unit_test_setup_teardown(it_is_said_if_an_id_must_be_whole, setup, teardown),
     };
     return cmocka_run_group_tests_name("stat_here", tests, NULL, NULL);
 }

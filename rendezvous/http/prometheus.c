@@ -73,7 +73,7 @@ static const struct metric job_metrics[] = {
      "Memory that the largest spare takes alone."},
     {NULL, "failure_count", "job_failures_total", "counter",
      "Failures of workers and nodes that were acted on."},
-    {NULL, "hangs", "job_hangs", "gauge", "Hangs that were reported and are not over."},
+    {NULL, "hang_count", "job_hangs", "gauge", "Hangs that were reported and are not over."},
 };
 
 static int put_head(struct ct_buf *out, const char *name, const char *type, const char *help)

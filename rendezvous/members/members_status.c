@@ -266,16 +266,15 @@ static bool has_hang(const struct ct_members *m, const struct ct_member *member)
                                hang->rank - member->first_rank < member->workers));
 }
 
-/* The hangs that are reported and not over. Each node can report one. */
+/* The hangs that are reported and not over, and how many they are. Each node can report one. */
 static bool add_hangs(cJSON *job, const struct ct_members *m, int64_t now_ns)
 {
     cJSON *array = cJSON_AddArrayToObject(job, "hangs");
     bool ok = array != NULL;
-    int left = HANGS_SHOWN;
-    for (const struct ct_list *pos = m->all.next; ok && left > 0 && pos != &m->all;
-         pos = pos->next) {
+    int count = 0;
+    for (const struct ct_list *pos = m->all.next; ok && pos != &m->all; pos = pos->next) {
         const struct ct_member *member = MEMBER_OF(pos, link);
-        if (!has_hang(m, member)) {
+        if (!has_hang(m, member) || count++ >= HANGS_SHOWN) {
             continue;
         }
         const struct ct_hang_report *hang = &member->hang;
@@ -286,19 +285,18 @@ static bool add_hangs(cJSON *job, const struct ct_members *m, int64_t now_ns)
              ct_json_add_name(item, "host", member->host) &&
              ct_json_add_number(item, "for_s", (double)ms / 1000) &&
              ct_json_add_name(item, "why", hang->why);
-        left--;
     }
-    return ok;
+    return ok && ct_json_add_number(job, "hang_count", count);
 }
 
 static bool add_hang_problems(cJSON *problems, const struct ct_members *m)
 {
     char text[CT_FAILURE_WHAT_MAX];
-    int left = HANGS_SHOWN;
-    for (const struct ct_list *pos = m->all.next; left > 0 && pos != &m->all; pos = pos->next) {
+    int count = 0;
+    for (const struct ct_list *pos = m->all.next; pos != &m->all; pos = pos->next) {
         const struct ct_member *member = MEMBER_OF(pos, link);
         const struct ct_hang_report *hang = &member->hang;
-        if (!has_hang(m, member)) {
+        if (!has_hang(m, member) || count++ >= HANGS_SHOWN) {
             continue;
         }
         if (hang->rank >= 0) {
@@ -310,9 +308,14 @@ static bool add_hang_problems(cJSON *problems, const struct ct_members *m)
         if (!append_text(problems, text)) {
             return false;
         }
-        left--;
     }
-    return true;
+    if (count <= HANGS_SHOWN) {
+        return true;
+    }
+    int left = count - HANGS_SHOWN;
+    (void)snprintf(text, sizeof(text),
+                   left == 1 ? "%d more node reports a hang" : "%d more nodes report a hang", left);
+    return append_text(problems, text);
 }
 
 /* Adds what is wrong now. After a restart the failures before it are no problem any more. */

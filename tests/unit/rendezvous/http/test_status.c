@@ -86,7 +86,8 @@ static int add_job(void *data, struct ct_status_rows *rows, cJSON *root, cJSON *
         !ct_json_add_number(object, "generation", 2) ||
         !ct_json_add_number(object, "restarts", 1) || !ct_json_add_number(object, "min_nodes", 4) ||
         cJSON_AddArrayToObject(object, "nodes") == NULL ||
-        !ct_json_add_number(object, "failure_count", 3)) {
+        !ct_json_add_number(object, "failure_count", 3) ||
+        !ct_json_add_number(object, "hang_count", 20)) { /* not all of them are shown */
         return CT_ENOMEM;
     }
     cJSON *hangs = cJSON_AddArrayToObject(object, "hangs");
@@ -277,7 +278,7 @@ static void test_metrics_have_a_line_for_each_value(void **state)
         "gauge\nctrun_worker_progress_age_seconds" JOB ",rank=\"4\"} 1.500\n# HELP",
         "gauge\nctrun_worker_loss" JOB ",rank=\"4\"} 0.25\n",
         "\n# TYPE ctrun_job_failures_total counter\nctrun_job_failures_total" JOB "} 3\n",
-        "\nctrun_job_hangs" JOB "} 2\n",
+        "\nctrun_job_hangs" JOB "} 20\n",
         "gauge\nctrun_job_hang_seconds" JOB ",rank=\"\"} 12.5\nctrun_job_hang_seconds" JOB
         ",rank=\"5\"} 12.5\n#",
         "\nctrun_http_timeouts_total 13\n",

@@ -505,12 +505,13 @@ static void test_the_status_follows_the_job(void **state)
     (void)state;
     begin(&s, 2, 2, 0, 1);
     char *text = status_text(&s);
-    assert_string_equal(text, "{\"job\":{\"run_id\":\"\",\"state\":\"waiting\",\"generation\":0,"
-                              "\"max_restarts\":0,\"restarts\":0,\"world_size\":0,\"min_nodes\":0,"
-                              "\"max_nodes\":0,\"nodes\":[],"
-                              "\"missing_nodes\":[],\"workers\":[],\"workers_more\":false,"
-                              "\"failures\":[],"
-                              "\"failure_count\":0,\"rounds\":[],\"hangs\":[]},\"problems\":[]}");
+    assert_string_equal(
+        text, "{\"job\":{\"run_id\":\"\",\"state\":\"waiting\",\"generation\":0,"
+              "\"max_restarts\":0,\"restarts\":0,\"world_size\":0,\"min_nodes\":0,"
+              "\"max_nodes\":0,\"nodes\":[],"
+              "\"missing_nodes\":[],\"workers\":[],\"workers_more\":false,"
+              "\"failures\":[],"
+              "\"failure_count\":0,\"rounds\":[],\"hangs\":[],\"hang_count\":0},\"problems\":[]}");
     cJSON_free(text);
     join_as(&s, 1, 0);
     text = status_text(&s);
@@ -548,8 +549,8 @@ static void test_the_status_follows_the_job(void **state)
               "\"step\":7,\"age_s\":1.050,\"loss\":0.25,\"samples_per_s\":null}}],"
               "\"workers_more\":false,\"failures\":[],"
               "\"failure_count\":0,\"rounds\":[{\"generation\":0,\"nodes\":2,\"world_size\":4,"
-              "\"waited_s\":0,\"formed\":105,\"ended\":0,\"why\":\"\"}],\"hangs\":[]},"
-              "\"problems\":[]}");
+              "\"waited_s\":0,\"formed\":105,\"ended\":0,\"why\":\"\"}],\"hangs\":[],"
+              "\"hang_count\":0},\"problems\":[]}");
     cJSON_free(text);
     fails(&s, 2, 0, 3, 7);
     text = status_text(&s);
@@ -596,7 +597,8 @@ static void test_a_hang_stands_in_the_status_until_it_is_over(void **state)
     s.now += 250 * MS;
     assert_status(&s,
                   "\"hangs\":[{\"rank\":3,\"node\":1,\"host\":\"gpu-2\",\"for_s\":12.25,"
-                  "\"why\":\"it is stopped\\\\x1b[2J\"}]},\"problems\":[\"rank 3 on gpu-2 hangs: "
+                  "\"why\":\"it is stopped\\\\x1b[2J\"}],\"hang_count\":1},\"problems\":[\"rank 3 "
+                  "on gpu-2 hangs: "
                   "it is stopped?[2J\"]}",
                   NULL);
     msg.hang.rank = -1;
@@ -605,18 +607,39 @@ static void test_a_hang_stands_in_the_status_until_it_is_over(void **state)
     for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
         msg.hang = odd[i];
         say_msg(&s, 2, &msg);
-        assert_status(&s, "\"hangs\":[]},\"problems\":[]}", NULL);
+        assert_status(&s, "\"hangs\":[],\"hang_count\":0},\"problems\":[]}", NULL);
     }
     msg.hang = (struct ct_hang_report){true, 0, 2, 1, "x"};
     say_msg(&s, 2, &msg);
     assert_status(&s, "rank 2 on gpu-2 hangs", NULL);
     msg.hang = (struct ct_hang_report){0}; /* the next beat says nothing of it */
     say_msg(&s, 2, &msg);
-    assert_status(&s, "\"hangs\":[]},\"problems\":[]}", NULL);
+    assert_status(&s, "\"hangs\":[],\"hang_count\":0},\"problems\":[]}", NULL);
     msg.hang = (struct ct_hang_report){true, 0, 2, 1, "x"};
     say_msg(&s, 2, &msg);
     fails(&s, 2, 0, 2, 122); /* the failure says it from now on */
     assert_status(&s, "\"hangs\":[]", "hangs:");
+    end(&s);
+}
+
+/* The others were left out in silence. */
+static void test_hangs_that_are_not_shown_are_counted(void **state)
+{
+    static struct ct_msg msg = {.type = CT_MSG_BEAT};
+    enum { MACHINES = 18 };
+    struct scene s;
+    (void)state;
+    begin(&s, MACHINES, MACHINES, 0, 1);
+    run(&s, MACHINES);
+    for (int i = 1; i <= MACHINES; i++) {
+        msg.hang = (struct ct_hang_report){true, 0, -1, 1, "x"};
+        say_msg(&s, i, &msg);
+        if (i == 16) {
+            assert_status(&s, "\"hang_count\":16}", "more nodes");
+        }
+    }
+    assert_status(&s, "\"hang_count\":18}", NULL);
+    assert_status(&s, "\"the job hangs: x\",\"2 more nodes report a hang\"]}", NULL);
     end(&s);
 }
 
@@ -686,6 +709,7 @@ int main(void)
         cmocka_unit_test(test_quotes_among_the_problems_are_harmless),
         cmocka_unit_test(test_the_status_follows_the_job),
         cmocka_unit_test(test_a_hang_stands_in_the_status_until_it_is_over),
+        cmocka_unit_test(test_hangs_that_are_not_shown_are_counted),
         cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -61,6 +61,10 @@ static int cut_address(const char *argument, char out[CT_ADDR_JOIN_MAX], struct 
     if (strncasecmp(argument, http, sizeof(http) - 1) == 0) {
         from = argument + sizeof(http) - 1;
     }
+    if (from == argument && strstr(argument, "://") != NULL) {
+        return ct_err_set(err, CT_EINVAL, "the store speaks HTTP: write http://%.*s", CT_HOST_MAX,
+                          strstr(argument, "://") + strlen("://"));
+    }
     size_t len = strcspn(from, "/?#");
     if (len >= CT_ADDR_JOIN_MAX) {
         return ct_err_set(err, CT_ELIMIT, "the address has more than %zu characters",
@@ -98,6 +102,11 @@ int ct_stat_options_where(const char *argument, const char *master_addr, const c
     struct ct_endpoint where;
     int rc = ct_endpoint_parse(text, CT_DEFAULT_STORE_PORT, &where, err);
     if (rc != 0) {
+        return argument != NULL ? rc : ct_err_wrap(err, "MASTER_ADDR");
+    }
+    if (where.has_port && where.port == 0) {
+        rc = ct_err_set(err, CT_EINVAL, "address '%s': port '0' is not a number from 1 to 65535",
+                        text);
         return argument != NULL ? rc : ct_err_wrap(err, "MASTER_ADDR");
     }
     int port = own_port > 0 ? own_port : where.port;
@@ -174,7 +183,10 @@ static int take(enum option option, const char *value, struct ct_stat_options *o
 static int take_argument(const char *word, const char **argument, struct ct_err *err)
 {
     if (*argument != NULL) {
-        return ct_err_set(err, CT_EINVAL, "argument '%s' is not expected", word);
+        return ct_err_set(err, CT_EINVAL,
+                          "argument '%s' is one too many: name one job or address, and quote an id "
+                          "that has blanks",
+                          word);
     }
     *argument = word;
     return 0;

@@ -105,7 +105,8 @@ static void test_a_wrong_command_line_is_refused_with_its_reason(void **state)
     } cases[] = {
         {{"--json", "--health"}, NULL, NULL, "exclude each other"},
         {{"--nope"}, NULL, NULL, "'--nope'"},
-        {{"a", "b"}, NULL, NULL, "'b' is not expected"},
+        {{"my", "job"}, NULL, NULL, "'job' is one too many: name one job or address, and quote an"},
+        {{"h:0"}, NULL, NULL, "address 'h:0': port '0' is not a number"},
         {{"--timeout"}, NULL, NULL, "'--timeout' needs a value"},
         {{"--timeout", "0"}, NULL, NULL, "--timeout '0'"},
         {{"--timeout", "3601"}, NULL, NULL, "--timeout '3601'"},
@@ -116,8 +117,9 @@ static void test_a_wrong_command_line_is_refused_with_its_reason(void **state)
         {{"https://node7:4001/#key=x"}, NULL, NULL, "no HTTPS: write http://node7:4001/#key=x"},
         {{"http://"}, NULL, NULL, "has no host"},
         {{"http:///"}, NULL, NULL, "has no host"},
-        {{"ftp://node7:1/"}, NULL, NULL, "port ''"},
+        {{"ftp://node7:1/"}, NULL, NULL, "speaks HTTP: write http://node7:1/"},
         {{NULL}, "a b", NULL, "MASTER_ADDR"},
+        {{NULL}, "a:0", NULL, "MASTER_ADDR: address 'a:0': port '0' is not"},
         {{NULL}, NULL, "0", "MASTER_PORT '0'"},
         {{NULL}, NULL, "65536", "MASTER_PORT '65536'"},
     };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An id of a job of this user here wins over a host of that name. Where nothing names a store, the
- * only job is taken.
+ * only job is taken. A service or a job of cron has no XDG_RUNTIME_DIR, and its user's shell has,
+ * so both folders that this gives are read.
  *
  * Reads the folder of jobs and asks their stores, all at once, which blocks. A store that does not
  * answer in time leaves its job in the table without a state.
@@ -19,14 +20,37 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Errors as of ct_job_registry_list(); there are no jobs then. */
+bool ct_stat_here_other_folder(const char *runtime_dir, uid_t uid, char out[CT_JOB_FOLDER_MAX])
+{
+    char usual[32];
+    (void)snprintf(usual, sizeof(usual), "/run/user/%lu", (unsigned long)uid);
+    bool has_dir = runtime_dir != NULL && runtime_dir[0] == '/';
+    ct_job_registry_folder(has_dir ? NULL : usual, uid, out);
+    return !has_dir || strcmp(runtime_dir, usual) == 0;
+}
+
+/* Adds the jobs of the other folder. It need not be there, nor belong to the user. */
+static void read_others(struct ct_stat_here *here, const char *runtime_dir)
+{
+    char folder[CT_JOB_FOLDER_MAX];
+    if (!ct_stat_here_other_folder(runtime_dir, geteuid(), folder)) {
+        return;
+    }
+    int count = ct_job_registry_list(folder, here->others, NULL);
+    for (int i = 0; i < count && here->count < CT_JOBS_MAX; i++) {
+        here->entries[here->count++] = here->others[i];
+    }
+}
+
+/* Errors as of ct_job_registry_list() if that is why there are no jobs. */
 static int read_jobs(struct ct_stat_here *here, const char *runtime_dir, struct ct_err *err)
 {
     char folder[CT_JOB_FOLDER_MAX];
     ct_job_registry_folder(runtime_dir, geteuid(), folder);
     int rc = ct_job_registry_list(folder, here->entries, err);
     here->count = rc > 0 ? rc : 0;
-    return rc < 0 ? rc : 0;
+    read_others(here, runtime_dir);
+    return rc < 0 && here->count == 0 ? rc : 0;
 }
 
 static int where_of(const struct ct_job_entry *entry, struct ct_endpoint *out, struct ct_err *err)

@@ -12,11 +12,18 @@
 #include "rendezvous/ctrun-stat/stat_options.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 struct ct_stat_here {
     struct ct_job_entry entries[CT_JOBS_MAX];
     int count;
+    struct ct_job_entry others[CT_JOBS_MAX]; /* while they are read */
 };
+
+/* Names the folder where jobs of the user are that were started with XDG_RUNTIME_DIR, if
+ * `runtime_dir` is NULL or no path, or without it, if it is the user's usual one. Returns whether
+ * there is such a folder. */
+bool ct_stat_here_other_folder(const char *runtime_dir, uid_t uid, char out[CT_JOB_FOLDER_MAX]);
 
 /* What is known of all of them. A job in another network namespace that does not answer is not
  * judged. */

@@ -159,12 +159,28 @@ static void it_is_said_if_an_id_must_be_whole(void **state)
                                                "yours here has an id that begins so"));
 }
 
+/* The jobs of a service were not found from a shell, nor those of a shell by a service. */
+static void jobs_without_a_runtime_folder_are_looked_for_as_well(void **state)
+{
+    char out[CT_JOB_FOLDER_MAX];
+    (void)state;
+    assert_true(ct_stat_here_other_folder(NULL, 7, out));
+    assert_string_equal(out, "/run/user/7/ctrun");
+    assert_true(ct_stat_here_other_folder("", 7, out));
+    assert_string_equal(out, "/run/user/7/ctrun");
+    assert_true(ct_stat_here_other_folder("/run/user/7", 7, out));
+    assert_string_equal(out, "/tmp/ctrun-7");
+    assert_false(ct_stat_here_other_folder("/run/user/8", 7, out));
+    assert_false(ct_stat_here_other_folder("/tmp/x", 7, out));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(without_any_job_it_is_said_that_there_is_none, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(the_only_job_is_asked, setup, teardown),
+        cmocka_unit_test(jobs_without_a_runtime_folder_are_looked_for_as_well),
         cmocka_unit_test_setup_teardown(it_is_said_that_variables_name_the_store, setup, teardown),
         cmocka_unit_test_setup_teardown(it_is_said_if_an_id_must_be_whole, setup, teardown),
     };

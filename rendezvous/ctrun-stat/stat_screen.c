@@ -79,7 +79,8 @@ static const char *duration(double seconds, char out[VALUE_MAX])
 static const char *run_id(const cJSON *job, size_t columns, char out[ID_MAX])
 {
     size_t room = columns > ID_COLUMNS ? ID_COLUMNS : columns;
-    (void)ct_text_cut(ct_json_text(job, "run_id", "?"),
+    char whole[CT_STAT_LINE_MAX];
+    (void)ct_text_cut(ct_stat_name(job, "run_id", whole),
                       room > ID_COLUMNS_MIN ? room : ID_COLUMNS_MIN, out, ID_MAX);
     return out;
 }
@@ -313,6 +314,7 @@ static void put_row(struct screen *screen, const struct row *row)
 {
     char step[VALUE_MAX], age[VALUE_MAX] = "-", loss[VALUE_MAX], rate[VALUE_MAX];
     char state[2 * VALUE_MAX], hosts[CT_STAT_LINE_MAX], host[CT_STAT_LINE_MAX] = "";
+    char name[CT_STAT_LINE_MAX];
     double code = optional(row->worker, "exit");
     bool tells = isfinite(code) && code != 0; /* a negative one is that of a signal */
     (void)snprintf(state, sizeof(state), "%.9s", row->state);
@@ -323,7 +325,7 @@ static void put_row(struct screen *screen, const struct row *row)
         (void)duration(row->age_s, age);
     }
     if (has_room_for_host(screen)) {
-        (void)snprintf(hosts, sizeof(hosts), "%s%s", ct_json_text(row->worker, "host", "?"),
+        (void)snprintf(hosts, sizeof(hosts), "%.900s%s", ct_stat_name(row->worker, "host", name),
                        row->hosts > 1 ? " and others" : "");
         host[0] = ' ';
         (void)ct_text_cut(hosts, screen->columns - ROW_COLUMNS - 1, host + 1, sizeof(host) - 1);

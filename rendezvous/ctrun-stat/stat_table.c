@@ -76,6 +76,39 @@ static const char *cut(const char *text, size_t columns, size_t taken, size_t le
     return out;
 }
 
+static int hex_value(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *at = c != '\0' ? strchr(digits, c) : NULL;
+    return at != NULL ? (int)(at - digits) : -1;
+}
+
+/* Gives the byte that is escaped at `text` and its length there; 0 = none is. */
+static size_t unescape(const char *text, char *byte)
+{
+    if (text[0] != '\\') {
+        return 0;
+    }
+    int high = text[1] == 'x' ? hex_value(text[2]) : -1;
+    int low = high >= 0 ? hex_value(text[3]) : -1;
+    *byte = low >= 0 ? (char)(high << 4 | low) : '\\';
+    return low >= 0 ? 4 : text[1] == '\\' ? 2 : 1;
+}
+
+const char *ct_stat_name(const struct cJSON *object, const char *field, char out[CT_STAT_LINE_MAX])
+{
+    const char *text = ct_json_text(object, field, "?");
+    size_t len = 0;
+    while (*text != '\0' && len + 1 < CT_STAT_LINE_MAX) {
+        char byte = *text;
+        size_t escaped = unescape(text, &byte);
+        out[len++] = byte != '\0' ? byte : '?';
+        text += escaped > 0 ? escaped : 1;
+    }
+    out[len] = '\0';
+    return out;
+}
+
 static const char *uptime(double seconds, char out[VALUE_MAX])
 {
     if (seconds < 120) {
@@ -143,6 +176,7 @@ static void put_job(struct text *text, const cJSON *job)
     double world_size = ct_json_number(job, "world_size", 0);
     double max_restarts = ct_json_number(job, "max_restarts", 0);
     double hang_s = ct_stat_hang_s(job);
+    char whole_id[CT_STAT_LINE_MAX];
     char how[CT_STAT_COLUMNS], restarts[CT_STAT_COLUMNS] = "", id[NAME_MAX_BYTES];
     char hang[CT_STAT_COLUMNS] = "", time[VALUE_MAX];
     if (strcmp(state, "waiting") == 0) {
@@ -163,8 +197,8 @@ static void put_job(struct text *text, const cJSON *job)
     /* If the line is too long, the run id is cut and not the numbers. */
     size_t taken = strlen("job : , ") + 8 + strlen(how) + strlen(hang) + strlen(restarts);
     put(text, "job %s: %.8s, %s%s%s",
-        cut(ct_json_text(job, "run_id", "?"), text->columns, taken, ID_MIN, id), state, how, hang,
-        restarts);
+        cut(ct_stat_name(job, "run_id", whole_id), text->columns, taken, ID_MIN, id), state, how,
+        hang, restarts);
 }
 
 /* Is this the state of the spares of any node? */
@@ -232,14 +266,14 @@ static void put_nodes(struct text *text, const cJSON *job)
     cJSON_ArrayForEach(node, nodes)
     {
         double index = ct_json_number(node, "index", -1);
-        char number[VALUE_MAX] = "-", seen[VALUE_MAX];
+        char number[VALUE_MAX] = "-", seen[VALUE_MAX], host[CT_STAT_LINE_MAX];
         if (index >= 0) {
             (void)snprintf(number, sizeof(number), "%.0f", index);
         }
         put(text, "%5.5s %-8.8s %7.0f %-8.8s %-15s %s", number, ct_json_text(node, "state", "?"),
             ct_json_number(node, "workers", 0),
             uptime(ct_json_number(node, "last_seen_s", 0), seen),
-            ct_json_text(node, "address", "?"), ct_json_text(node, "host", "?"));
+            ct_json_text(node, "address", "?"), ct_stat_name(node, "host", host));
     }
     cJSON_ArrayForEach(node, missing)
     {
@@ -266,14 +300,14 @@ static void put_workers(struct text *text, const cJSON *job)
     cJSON_ArrayForEach(worker, workers)
     {
         const cJSON *code = cJSON_GetObjectItemCaseSensitive(worker, "exit");
-        char exit_text[VALUE_MAX] = "-";
+        char exit_text[VALUE_MAX] = "-", host[CT_STAT_LINE_MAX];
         if (cJSON_IsNumber(code)) {
             (void)snprintf(exit_text, sizeof(exit_text), "%.0f", code->valuedouble);
         }
         put(text, "%5.0f %5.0f %7.0f %-9.9s %4.4s %8.0f %s", ct_json_number(worker, "rank", 0),
             ct_json_number(worker, "local_rank", 0), ct_json_number(worker, "pid", 0),
             ct_stat_worker_state(job, worker), exit_text, ct_json_number(worker, "restarts", 0),
-            ct_json_text(worker, "host", "?"));
+            ct_stat_name(worker, "host", host));
     }
 }
 
@@ -395,7 +429,7 @@ bool ct_stat_is_replaced(const struct cJSON *last, const struct cJSON *now, doub
 
 void ct_stat_failure(const struct cJSON *failure, size_t columns, char out[CT_STAT_FAILURE_MAX])
 {
-    const char *reason = ct_json_text(failure, "reason", "failed");
+    char reason[CT_STAT_LINE_MAX] = "failed", whole_host[CT_STAT_LINE_MAX];
     double rank = ct_json_number(failure, "rank", -1);
     char generation[VALUE_MAX], who[VALUE_MAX] = "node", host[NAME_MAX_BYTES];
     char why[CT_STAT_LINE_MAX];
@@ -404,17 +438,21 @@ void ct_stat_failure(const struct cJSON *failure, size_t columns, char out[CT_ST
     if (rank >= 0) {
         (void)snprintf(who, sizeof(who), "rank %.0f on", rank);
     }
+    if (ct_json_text(failure, "reason", NULL) != NULL) {
+        (void)ct_stat_name(failure, "reason", reason);
+    }
     size_t taken = strlen("generation :  : ") + strlen(generation) + strlen(who) +
                    ct_text_fit(reason, SIZE_MAX, why, sizeof(why));
     (void)snprintf(out, CT_STAT_FAILURE_MAX, "generation %s: %s %s: %s", generation, who,
-                   cut(ct_json_text(failure, "host", "?"), columns, taken, HOST_MIN, host), reason);
+                   cut(ct_stat_name(failure, "host", whole_host), columns, taken, HOST_MIN, host),
+                   reason);
 }
 
 int ct_stat_table(const struct cJSON *status, const char *where, size_t columns, struct ct_buf *out)
 {
     struct text text = {out, columns, 0};
     const cJSON *job = NULL;
-    char up[VALUE_MAX], store[NAME_MAX_BYTES];
+    char up[VALUE_MAX], store[NAME_MAX_BYTES], id[CT_STAT_LINE_MAX];
     put(&text, "%s: %s, up %s, version %s", cut(where, columns, WHERE_MIN, WHERE_MIN, store),
         ct_json_text(status, "health", "?"), uptime(ct_json_number(status, "uptime_s", 0), up),
         ct_json_text(status, "version", "?"));
@@ -433,7 +471,7 @@ int ct_stat_table(const struct cJSON *status, const char *where, size_t columns,
     while ((job = ct_status_next_job(status, job)) != NULL) {
         if (several) {
             put(&text, "%s", "");
-            put(&text, "job %s", ct_json_text(job, "run_id", "?"));
+            put(&text, "job %s", ct_stat_name(job, "run_id", id));
         }
         put_nodes(&text, job);
         put_workers(&text, job);

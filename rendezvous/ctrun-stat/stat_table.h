@@ -35,6 +35,10 @@ const char *ct_stat_worker_state(const struct cJSON *job, const struct cJSON *wo
 /* For how long the job has hung, in seconds; -1 = it does not hang, or that is not told. */
 double ct_stat_hang_s(const struct cJSON *job);
 
+/* Writes a name or a reason, in which the status has escaped what is not printable ASCII (see
+ * ctstatus(5)), as it is, and not cleaned; "?" if there is none. Returns `out`. */
+const char *ct_stat_name(const struct cJSON *object, const char *field, char out[CT_STAT_LINE_MAX]);
+
 /* Writes what has failed: "generation 0: rank 5 on gpu-2: ", and why. Cuts the name of a host that
  * would leave too little of `columns` for the reason, which is not cut: the result may have more
  * bytes than a line. */

@@ -495,6 +495,22 @@ static void test_lines_are_whole_where_no_terminal_cuts_them(void **state)
     cJSON_Delete(json);
 }
 
+/* A job of this name was shown as \xc3\xbc. */
+static void test_names_are_shown_as_they_are(void **state)
+{
+    cJSON *json =
+        document("{\"health\":\"healthy\",\"job\":{\"run_id\":\"\\\\xc3\\\\xbc \\\\\\\\x41 "
+                 "\\\\x1b[2J\\\\x00 \\\\x4 \\\\xg0 "
+                 "\\\\xc3\\\\\",\"state\":\"running\",\"failures\":[{\"rank\":1,"
+                 "\"host\":\"h\\\\xc3\\\\xbc\",\"reason\":\"r\\\\xc3\\\\xbc\\\\x0a\"},{}]}}");
+    (void)state;
+    assert_true(table_has(json, SIZE_MAX, "\njob \xc3\xbc \\x41 ?[2J? \\x4 \\xg0 ?\\: running, "));
+    assert_true(table_has(json, SIZE_MAX,
+                          "\ngeneration 0: rank 1 on h\xc3\xbc: r\xc3\xbc?\n"
+                          "generation 0: node ?: failed\n"));
+    cJSON_Delete(json);
+}
+
 static int sweep_body(void *data)
 {
     struct ct_buf out = CT_BUF_INIT;
@@ -528,6 +544,7 @@ int main(void)
         cmocka_unit_test(test_health_says_how_long_a_job_has_hung),
         cmocka_unit_test(test_a_long_name_is_cut_between_two_characters),
         cmocka_unit_test(test_lines_are_whole_where_no_terminal_cuts_them),
+        cmocka_unit_test(test_names_are_shown_as_they_are),
         cmocka_unit_test(test_each_failed_allocation_is_told),
         cmocka_unit_test(test_each_of_several_jobs_has_its_nodes),
         cmocka_unit_test(test_the_store_of_another_job_is_known_from_one_that_lives_on),

@@ -16,6 +16,7 @@
 #include "rendezvous/wire/http_client.h"
 #include "rendezvous/wire/json.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -59,6 +60,21 @@ int ct_stat_ask(const struct ct_endpoint *where, int timeout_s, struct cJSON **o
     }
     ct_buf_fini(&bytes);
     return rc;
+}
+
+bool ct_stat_ask_is_gone(const struct ct_err *err)
+{
+    switch (err->sys) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+        return true;
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ETIMEDOUT:
+        return false;
+    default:
+        return err->code == CT_ECLOSED;
+    }
 }
 
 /* ---- several stores -------------------------------------------------------------------------- */

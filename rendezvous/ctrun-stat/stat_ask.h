@@ -8,6 +8,8 @@
 #include "common/addr.h"
 #include "common/err.h"
 
+#include <stdbool.h>
+
 struct cJSON;
 
 /* Gives the document, to be freed by cJSON_Delete(). Waits at most `timeout_s`.
@@ -15,6 +17,10 @@ struct cJSON;
  * ct_json_use_our_memory() before; then any thread may call it. */
 CT_MUST_CHECK int ct_stat_ask(const struct ct_endpoint *where, int timeout_s, struct cJSON **out,
                               struct ct_err *err);
+
+/* Does this failure of ct_stat_ask() mean that the store has gone? A machine that cannot be reached
+ * now may have one, and so may one that is silent. */
+bool ct_stat_ask_is_gone(const struct ct_err *err);
 
 /* Asks `count` stores at once, so that all answers that come within `timeout_s` are there after it.
  * stores[i] = NULL is not asked. out[i] is as of ct_stat_ask(), NULL = no answer. CT_ENOMEM: nobody

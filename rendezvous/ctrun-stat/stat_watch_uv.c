@@ -8,11 +8,12 @@
  * new window size redraws the screen. SIGINT, SIGTERM, SIGHUP and SIGQUIT end the loop like the key
  * q; the caller ends by the signal then.
  *
- * Failure modes: a store that does not answer in time is asked again, and the foot of the screen
- * says so, or a line for each silence. The first answer is waited for before there is a screen. One
- * that refuses the connection or closes it has ended. How the job has ended may then be about to
- * arrive. If it does not, the last words say what was seen last. After a ctrun was killed, the
- * store of another job may have its port: neither its status nor its end is taken.
+ * Failure modes: a store that does not answer in time, or whose machine cannot be reached, is asked
+ * again, and the foot of the screen says so, or a line for each silence. The first answer is waited
+ * for before there is a screen. One that refuses the connection or closes it has ended. How the job
+ * has ended may then be about to arrive. If it does not, the last words say what was seen last.
+ * After a ctrun was killed, the store of another job may have its port: neither its status nor its
+ * end is taken.
  *
  * Who frees: everything is in struct watch on the stack of ct_stat_watch_run(), which runs the loop
  * until all handles are closed; a question under way ends within its timeout.
@@ -246,11 +247,6 @@ static void ask(uv_work_t *work)
         ct_stat_ask(&watch->options->where, watch->options->timeout_s, &watch->answer, &watch->err);
 }
 
-static bool has_ended(const struct ct_err *err)
-{
-    return err->code == CT_ECLOSED || err->sys == ECONNREFUSED || err->sys == ECONNRESET;
-}
-
 /* Does the answer come from the store of another job? */
 static bool is_replaced(const struct watch *watch)
 {
@@ -268,7 +264,7 @@ static void take_answer(struct watch *watch)
         watch->answer = NULL;
         (void)!ct_stat_verdict(watch->status, &watch->out->healthy); /* was checked */
         watch->out->seen = true;
-    } else if (!has_ended(&watch->err)) {
+    } else if (!ct_stat_ask_is_gone(&watch->err)) {
         (void)snprintf(watch->note, sizeof(watch->note), "%.200s; asking again", watch->err.text);
     }
 }
@@ -307,7 +303,7 @@ static void on_answer(uv_work_t *work, int status)
         return;
     }
     take_answer(watch);
-    if (watch->rc != 0 && has_ended(&watch->err)) {
+    if (watch->rc != 0 && ct_stat_ask_is_gone(&watch->err)) {
         lose_store(watch);
     } else {
         show_answer(watch);

@@ -10,6 +10,7 @@
 #include "rendezvous/wire/json.h"
 #include "rendezvous/wire/listen.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -158,6 +159,29 @@ static void test_several_stores_are_asked_at_once(void **state)
     }
 }
 
+/* A machine that could not be reached for a moment ended a watch. */
+static void test_a_store_out_of_reach_has_not_gone(void **state)
+{
+    static const struct {
+        int code, sys;
+        bool is_gone;
+    } cases[] = {
+        {CT_ECLOSED, ECONNREFUSED, true},
+        {CT_EIO, ECONNRESET, true},
+        {CT_ECLOSED, 0, true}, /* it ended in the middle of its answer */
+        {CT_ECLOSED, EHOSTUNREACH, false},
+        {CT_ECLOSED, ENETUNREACH, false},
+        {CT_ECLOSED, ETIMEDOUT, false},
+        {CT_ETIMEDOUT, 0, false},
+        {CT_EBUSY, 0, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct ct_err err = {.code = cases[i].code, .sys = cases[i].sys};
+        assert_int_equal(ct_stat_ask_is_gone(&err), cases[i].is_gone);
+    }
+}
+
 #define WORKER(rank, local_rank, host) \
     "{\"rank\":" #rank ",\"local_rank\":" #local_rank ",\"host\":\"" host "\"}"
 
@@ -292,6 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_status_is_given_and_anything_else_is_refused),
         cmocka_unit_test(test_several_stores_are_asked_at_once),
+        cmocka_unit_test(test_a_store_out_of_reach_has_not_gone),
         cmocka_unit_test(test_each_machine_is_asked_through_its_local_rank_0),
         cmocka_unit_test(test_a_job_without_workers_is_an_error),
         cmocka_unit_test(test_it_is_told_if_no_machine_gives_a_stack),

@@ -61,10 +61,7 @@ static int show(const struct ct_stat_options *options)
         complain(options, where, has_answered, &err, "");
     }
     cJSON_Delete(status);
-    if (rc != 0) {
-        return EXIT_UNREACHABLE;
-    }
-    return healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
+    return rc != 0 ? EXIT_UNREACHABLE : healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
 }
 
 /* ---- --watch -------------------------------------------------------------------------------- */
@@ -167,6 +164,12 @@ static int refuse_several(const struct ct_stat_here *here)
     return EXIT_USAGE;
 }
 
+static int fail(const char *why)
+{
+    (void)fprintf(stderr, "ctrun-stat: %s\n", why);
+    return EXIT_UNREACHABLE;
+}
+
 static int refuse(const char *why)
 {
     (void)fprintf(stderr, "ctrun-stat: %s; see ctrun-stat --help\n", why);
@@ -188,8 +191,7 @@ static int choose(struct ct_stat_options *options)
     case CT_STAT_CHOICE_WRONG:
         return refuse(err.text);
     case CT_STAT_CHOICE_UNREACHABLE:
-        (void)fprintf(stderr, "ctrun-stat: %s\n", err.text);
-        return EXIT_UNREACHABLE;
+        return fail(err.text);
     case CT_STAT_CHOICE_STORE:
         break;
     }
@@ -203,13 +205,10 @@ int main(int argc, char **argv)
     if (ct_stat_options_parse(argc, argv, &options, &err) != 0) {
         return refuse(err.text);
     }
-    if (options.action == CT_STAT_HELP) {
-        return fputs(ct_stat_help, stdout) != EOF && fflush(stdout) == 0 ? EXIT_HEALTHY
-                                                                         : EXIT_UNREACHABLE;
-    }
-    if (options.action == CT_STAT_VERSION) {
-        (void)printf("ctrun-stat %s\n", CT_VERSION);
-        return EXIT_HEALTHY;
+    if (options.action == CT_STAT_HELP || options.action == CT_STAT_VERSION) {
+        bool help = options.action == CT_STAT_HELP;
+        int written = ct_stat_print_text(help ? ct_stat_help : "ctrun-stat " CT_VERSION "\n", &err);
+        return written == 0 ? EXIT_HEALTHY : fail(err.text);
     }
     ct_json_use_our_memory();
     int rc = choose(&options);

@@ -17,7 +17,8 @@
 #define MAX_TIMEOUT_S 3600
 
 const char ct_stat_help[] =
-    "usage: ctrun-stat [--json | --health | --stacks] [--watch] [--timeout SECONDS]\n"
+    "usage: ctrun-stat [--json | --health | --stacks [--token-file FILE]] [--watch]\n"
+    "                  [--timeout SECONDS]\n"
     "                  [HOST[:PORT] | PORT | http://HOST:PORT/ | ID | PID]\n"
     "\n"
     "Shows the status of a job and its store. The address of a live page will do, and so\n"

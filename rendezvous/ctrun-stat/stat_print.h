@@ -18,6 +18,9 @@ size_t ct_stat_print_columns(int fd, size_t otherwise);
 /* The columns of a table that goes there: CT_STAT_COLUMNS at least, or `otherwise`. */
 size_t ct_stat_print_table_columns(int fd, size_t otherwise);
 
+/* Writes the text. CT_EIO, CT_ENOMEM. */
+CT_MUST_CHECK int ct_stat_print_text(const char *text, struct ct_err *err);
+
 /* `where` is the address of the store. CT_EIO (nothing can be written), CT_ENOMEM, what asking
  * for stacks returned, or CT_ENOENT if that gave none; then what came is written, too. */
 CT_MUST_CHECK int ct_stat_print(const struct ct_stat_options *options, const char *where,

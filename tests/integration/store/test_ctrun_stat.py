@@ -261,7 +261,9 @@ class Usage(Ctstat):
         self.assertTrue(self.ctrun_stat("--help").out.startswith("usage: ctrun-stat"))
         for word in ("--version", "-V"):
             self.assertRegex(self.ctrun_stat(word).out, r"\Actrun-stat \d+\.\d+\.\d+\n\Z")
-
+        for word in ("--help", "--version"):
+            full = self.run_program("sh", "-c", '"$@" > /dev/full', "sh", program("ctrun-stat"), word)
+            self.assertEqual((full.code, full.err), (2, "ctrun-stat: cannot write to standard output\n"), full)
 
 
 class Machine(Ctstat):

@@ -8,6 +8,7 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "rendezvous/admission/token.h"
+#include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/http_client.h"
 #include "rendezvous/wire/json.h"
@@ -124,18 +125,21 @@ static int ask_all(const struct ct_stat_options *options, const char *token,
                    const struct cJSON *status, struct ct_buf *out, struct ct_err *err)
 {
     struct tally tally = {0};
+    bool several = cJSON_GetObjectItemCaseSensitive(status, "jobs") != NULL;
     int number = 0;
     for (const cJSON *job = ct_status_next_job(status, NULL); job != NULL;
          job = ct_status_next_job(status, job), number++) {
         const cJSON *worker;
         cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
         {
-            char host[CT_TEXT_EXCERPT_MAX];
+            char host[CT_TEXT_EXCERPT_MAX], id[CT_TEXT_EXCERPT_MAX], name[CT_STAT_LINE_MAX];
             double rank = ct_json_number(worker, "rank", -1);
             if (ct_json_number(worker, "local_rank", -1) != 0 || rank < 0 || rank > INT_MAX) {
                 continue;
             }
-            ct_buf_addf(out, "%s:\n", ct_text_excerpt(ct_json_text(worker, "host", "?"), host));
+            (void)ct_text_excerpt(ct_stat_name(worker, "host", name), host);
+            (void)ct_text_excerpt(ct_stat_name(job, "run_id", name), id);
+            ct_buf_addf(out, "%s%s%s:\n", host, several ? ", job " : "", several ? id : "");
             if (ask_machine(options, token, host, number, (int)rank, &tally, out) != 0) {
                 return ct_err_set(err, CT_ENOMEM, "out of memory");
             }

@@ -211,7 +211,7 @@ static void test_each_machine_is_asked_through_its_local_rank_0(void **state)
     (void)state;
     assert_int_equal(
         stacks(
-            "{\"jobs\":[{\"workers\":[" WORKER(0, 0, "gpu-1") "," WORKER(1, 1, "gpu-1") "," WORKER(
+            "{\"jobs\":[{\"run_id\":\"a\",\"workers\":[" WORKER(0, 0, "gpu-1") "," WORKER(1, 1, "gpu-1") "," WORKER(
                 2, 0,
                 "gpu-2") "]},{\"workers\":[" WORKER(-1, 0,
                                                     "x") "," WORKER(0, 0,
@@ -221,10 +221,10 @@ static void test_each_machine_is_asked_through_its_local_rank_0(void **state)
             answers, 4, &s, &out, NULL),
         0);
     assert_string_equal(ct_buf_cstr(&out),
-                        "gpu-1:\n  rank 0 is at a.py:1\n  rank 1 is at a.py:2?[2J\n"
-                        "gpu-2:\n  the agent did not answer in time\n"
-                        "gpu-3:\n  the answer is of an unknown kind\n"
-                        "gpu?4:\n  the token is not that of the job\n");
+                        "gpu-1, job a:\n  rank 0 is at a.py:1\n  rank 1 is at a.py:2?[2J\n"
+                        "gpu-2, job a:\n  the agent did not answer in time\n"
+                        "gpu-3, job ?:\n  the answer is of an unknown kind\n"
+                        "gpu?4, job ?:\n  the token is not that of the job\n");
     static const char *const paths[] = {"0/0", "0/2", "1/0", "1/1"};
     for (int i = 0; i < 4; i++) {
         char first[64];

@@ -109,20 +109,19 @@ static bool show_past(struct viewer *viewer)
     return read;
 }
 
-static bool show_new(struct viewer *viewer)
+/* Shows some of what is new. Returns the number of bytes, or -1 if nobody reads them. */
+static ssize_t show_new(struct viewer *viewer)
 {
     char bytes[16384];
     struct stat st;
-    ssize_t n;
     if (fstat(viewer->console, &st) == 0 && st.st_size < viewer->at) {
         viewer->at = 0;
     }
-    while ((n = read_console(viewer, bytes, sizeof(bytes))) > 0) {
-        if (ct_fd_write_all(viewer->out_fd, bytes, (size_t)n) != 0) {
-            return false;
-        }
+    ssize_t n = read_console(viewer, bytes, sizeof(bytes));
+    if (n <= 0) {
+        return 0;
     }
-    return true;
+    return ct_fd_write_all(viewer->out_fd, bytes, (size_t)n) == 0 ? n : -1;
 }
 
 static void look_at_disk(struct viewer *viewer)
@@ -145,25 +144,33 @@ static int leave(const struct viewer *viewer)
     return CT_EXIT_SIGNAL_BASE + SIGINT;
 }
 
-/* Returns 0 when the job's ctrun has ended, else the exit code of this one. */
+/* Returns 0 when the job's ctrun has ended and all that it wrote is shown, or at Ctrl-C after its
+ * end; else the exit code of this one. A slow terminal may never have shown all that a job writes,
+ * so signals are looked at between any two pieces. */
 static int follow(struct viewer *viewer)
 {
+    bool runs = viewer->pidfd >= 0;
+    ssize_t shown = 0;
     for (;;) {
-        struct pollfd ready[] = {{.fd = viewer->pidfd, .events = POLLIN},
+        struct pollfd ready[] = {{.fd = runs ? viewer->pidfd : -1, .events = POLLIN},
                                  {.fd = viewer->signals, .events = POLLIN},
                                  {.fd = viewer->out_fd}}; /* an error: nobody reads it any more */
-        int n = poll(ready, sizeof(ready) / sizeof(ready[0]), LOOK_MS);
-        bool over = n > 0 && ready[0].revents != 0;
-        if ((n > 0 && ready[2].revents != 0) || !show_new(viewer)) {
+        bool look_again = shown > 0 || !runs;
+        int n = poll(ready, sizeof(ready) / sizeof(ready[0]), look_again ? 0 : LOOK_MS);
+        if (n > 0 && ready[1].revents != 0) {
+            return runs ? leave(viewer) : 0;
+        }
+        runs = runs && !(n > 0 && ready[0].revents != 0);
+        shown = n > 0 && ready[2].revents != 0 ? -1 : show_new(viewer);
+        if (shown < 0) {
             return CT_EXIT_SIGNAL_BASE + SIGPIPE;
         }
-        if (n > 0 && ready[1].revents != 0) {
-            return leave(viewer);
-        }
-        if (over) {
+        if (shown == 0 && !runs) {
             return 0;
         }
-        look_at_disk(viewer);
+        if (runs) {
+            look_at_disk(viewer);
+        }
     }
 }
 
@@ -207,16 +214,12 @@ static void say_what_is_shown(const struct viewer *viewer)
 
 static int view(struct viewer *viewer)
 {
-    bool runs = viewer->pidfd >= 0;
     say_what_is_shown(viewer);
     if (!show_past(viewer)) {
         return CT_EXIT_SIGNAL_BASE + SIGPIPE;
     }
-    int code = runs ? follow(viewer) : 0;
-    if (code != 0) {
-        return code;
-    }
-    return show_new(viewer) ? tell_end(viewer) : CT_EXIT_SIGNAL_BASE + SIGPIPE;
+    int code = follow(viewer);
+    return code != 0 ? code : tell_end(viewer);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

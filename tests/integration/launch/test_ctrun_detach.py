@@ -105,6 +105,21 @@ class OneMachine(Detached):
         done = self.attach(job)
         self.assertEqual(done.code, 0, done)
 
+    def test_ctrl_c_leaves_a_job_that_writes_more_than_is_shown(self):
+        job, pid = self.detach_waiting()
+        env = {k: str(v) for k, v in self.env.items() if v is not None}
+        terminal = testlib.Terminal(program("ctrun"), "--attach", env=env, interactive=True)
+        self.addCleanup(terminal.close)
+        terminal.read_until("rank 0 up")
+        much = 4 << 20
+        os.truncate(self.state / "ctrun" / job / "console.log", much)
+        terminal.read_until_more()
+        terminal.write("\x03")
+        self.assertTrue(terminal.read_all().endswith(f"ctrun: the job goes on; ctrun --attach {job} shows it again\n"))
+        self.assertLess(len(terminal.seen), much // 2)
+        self.assertEqual(terminal.proc.wait(testlib.DEADLINE), 130)
+        self.assertTrue(pid_alive(pid))
+
     def test_it_holds_nothing_of_the_shell(self):
         pipe = self.tmp / "pipe"
         os.mkfifo(pipe)

@@ -242,7 +242,7 @@ static int choose(struct viewer *viewer, int root, const char *word, const char 
     struct ct_buf why = CT_BUF_INIT;
     int count = 0, at;
     if (root >= 0) {
-        count = ct_detached_list_read(root, host, &entries, err);
+        count = ct_detached_list_read(root, word, host, &entries, err);
         if (count < 0) {
             return count;
         }

@@ -117,32 +117,6 @@ static int by_begin(const void *a, const void *b)
     return order != 0 ? order : strcmp(x->job.id, y->job.id);
 }
 
-int ct_detached_list_read(int root, const char *host, struct ct_detached_entry **out,
-                          struct ct_err *err)
-{
-    char place[CT_DETACHED_PLACE_MAX];
-    struct ct_detached_entry *list = ct_calloc(CT_DETACHED_JOBS_MAX, sizeof(*list));
-    if (list == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "out of memory for the list of detached jobs");
-    }
-    DIR *names = open_names(root, err);
-    if (names == NULL) {
-        ct_free(list);
-        return CT_EIO;
-    }
-    int count = 0;
-    ct_detached_list_place(place);
-    for (const struct dirent *name;
-         count < CT_DETACHED_JOBS_MAX && (name = readdir(names)) != NULL;) {
-        int64_t written;
-        count += read_entry(root, name->d_name, host, place, &list[count], &written);
-    }
-    (void)closedir(names);
-    qsort(list, (size_t)count, sizeof(*list), by_begin);
-    *out = list;
-    return count;
-}
-
 /* ---- the job that is meant ------------------------------------------------------------------- */
 
 static bool begins(const char *text, const char *word)
@@ -165,6 +139,53 @@ static int fit_of(const struct ct_detached_entry *entry, const char *word)
     }
     bool fits = word[0] != '\0' && (begins(entry->job.id, word) || begins(entry->job.run_id, word));
     return fits ? weight : 0;
+}
+
+/* Those that fit the word best come first, of these the newest. */
+static int by_fit(const void *a, const void *b, void *of)
+{
+    const char *const *word = of;
+    int order = fit_of(b, *word) - fit_of(a, *word);
+    return order != 0 ? order : by_begin(b, a);
+}
+
+/* A job that runs must not be lost among many that have ended. */
+static int keep_best(struct ct_detached_entry *list, int count, const char *word)
+{
+    if (count <= CT_DETACHED_JOBS_MAX) {
+        return count;
+    }
+    qsort_r(list, (size_t)count, sizeof(*list), by_fit, &word);
+    return CT_DETACHED_JOBS_MAX;
+}
+
+int ct_detached_list_read(int root, const char *word, const char *host,
+                          struct ct_detached_entry **out, struct ct_err *err)
+{
+    char place[CT_DETACHED_PLACE_MAX];
+    struct ct_detached_entry *list = ct_calloc((size_t)2 * CT_DETACHED_JOBS_MAX, sizeof(*list));
+    if (list == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory for the list of detached jobs");
+    }
+    DIR *names = open_names(root, err);
+    if (names == NULL) {
+        ct_free(list);
+        return CT_EIO;
+    }
+    int count = 0;
+    ct_detached_list_place(place);
+    for (const struct dirent *name; (name = readdir(names)) != NULL;) {
+        int64_t written;
+        count += read_entry(root, name->d_name, host, place, &list[count], &written);
+        if (count == 2 * CT_DETACHED_JOBS_MAX) {
+            count = keep_best(list, count, word);
+        }
+    }
+    (void)closedir(names);
+    count = keep_best(list, count, word);
+    qsort(list, (size_t)count, sizeof(*list), by_begin);
+    *out = list;
+    return count;
 }
 
 static void add_entry(const struct ct_detached_entry *entry, struct ct_buf *why)

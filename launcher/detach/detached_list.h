@@ -8,7 +8,7 @@
 
 #include "launcher/detach/detached_job.h"
 
-/* Jobs that are listed. More are ignored. */
+/* Jobs that are kept in memory. */
 #define CT_DETACHED_JOBS_MAX 1024
 
 /* How long the folder of a job stays after its end. */
@@ -35,10 +35,12 @@ struct ct_detached_entry {
  * namespace. */
 void ct_detached_list_place(char out[CT_DETACHED_PLACE_MAX]);
 
-/* Reads the jobs below the folder, in the order of their begin. Returns their number, and gives
- * *out, which the caller frees. CT_ENOMEM, CT_EIO. */
-CT_MUST_CHECK int ct_detached_list_read(int root, const char *host, struct ct_detached_entry **out,
-                                        struct ct_err *err);
+/* Reads the jobs below the folder, in the order of their begin. If there are more than
+ * CT_DETACHED_JOBS_MAX, keeps those that ct_detached_list_choose() would rather choose for `word`,
+ * and then the newest. Returns their number, and gives *out, which the caller frees. CT_ENOMEM,
+ * CT_EIO. */
+CT_MUST_CHECK int ct_detached_list_read(int root, const char *word, const char *host,
+                                        struct ct_detached_entry **out, struct ct_err *err);
 
 /* Finds the job that `word` means: its id, a beginning of that or of its run id, or the address of
  * its store. NULL means the only one that runs here, or else that was started from here. Of several

@@ -151,7 +151,7 @@ static void jobs_are_listed_with_what_became_of_them(void **state)
     make(p, "elsewhere", "there", 0, -1, 0);
     (void)close(ct_state_folder_make_job(p->root, "empty", NULL));
     assert_int_equal(symlinkat("runs", p->root, "link"), 0);
-    assert_int_equal(ct_detached_list_read(p->root, "here", &list, NULL), 4);
+    assert_int_equal(ct_detached_list_read(p->root, NULL, "here", &list, NULL), 4);
     assert_string_equal(list[0].job.id, "elsewhere");
     assert_int_equal(list[0].state, CT_DETACHED_ELSEWHERE);
     assert_string_equal(list[1].job.id, "ended");
@@ -163,6 +163,40 @@ static void jobs_are_listed_with_what_became_of_them(void **state)
     assert_string_equal(list[3].job.id, "runs");
     assert_int_equal(list[3].state, CT_DETACHED_RUNS);
     ct_free(list);
+}
+
+static bool is_listed(const struct ct_detached_entry *list, int count, const char *id)
+{
+    for (int i = 0; i < count; i++) {
+        if (strcmp(list[i].job.id, id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void the_job_that_is_meant_is_found_among_many(void **state)
+{
+    struct place *p = *state;
+    struct ct_detached_entry *list;
+    char id[16];
+    make(p, "first", "here", 0, -1, 0);
+    for (int i = 0; i < 2 * CT_DETACHED_JOBS_MAX; i++) {
+        (void)snprintf(id, sizeof(id), "old-%d", i);
+        make(p, id, "here", 0, 7, NOW_S);
+    }
+    make(p, "last", "here", 0, -1, 0);
+    int count = ct_detached_list_read(p->root, NULL, "here", &list, NULL);
+    assert_int_equal(count, CT_DETACHED_JOBS_MAX);
+    assert_true(is_listed(list, count, "first"));
+    assert_true(is_listed(list, count, "last"));
+    ct_free(list);
+    static const char *const ids[] = {"old-0", "old-1024", "old-2047"};
+    for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+        count = ct_detached_list_read(p->root, ids[i], "here", &list, NULL);
+        assert_true(is_listed(list, count, ids[i]));
+        ct_free(list);
+    }
 }
 
 static bool is_there(const struct place *p, const char *id)
@@ -181,7 +215,7 @@ static void a_job_that_was_started_from_here_is_noted(void **state)
     (void)snprintf(variable, sizeof(variable), "XDG_STATE_HOME=%s/new", p->dir);
     assert_int_equal(ct_detach_note(env, "here", &job, NULL), 0);
     assert_int_equal(ct_detach_note(env, "here", &job, NULL), CT_EBUSY);
-    assert_int_equal(ct_detached_list_read(p->root, "here", &list, NULL), 1);
+    assert_int_equal(ct_detached_list_read(p->root, NULL, "here", &list, NULL), 1);
     assert_int_equal(list[0].state, CT_DETACHED_VIA);
     assert_string_equal(list[0].job.via, "gpu-1");
     ct_free(list);
@@ -224,7 +258,7 @@ static int list_once(void *data)
 {
     struct place *p = data;
     struct ct_detached_entry *list = NULL;
-    int rc = ct_detached_list_read(p->root, "here", &list, NULL);
+    int rc = ct_detached_list_read(p->root, NULL, "here", &list, NULL);
     ct_free(list);
     return rc < 0 ? rc : 0;
 }
@@ -241,6 +275,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(folders_are_this_users_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(only_own_files_are_opened, setup, teardown),
         cmocka_unit_test_setup_teardown(jobs_are_listed_with_what_became_of_them, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_job_that_is_meant_is_found_among_many, setup, teardown),
         cmocka_unit_test_setup_teardown(a_job_that_was_started_from_here_is_noted, setup, teardown),
         cmocka_unit_test_setup_teardown(jobs_that_ended_long_ago_are_removed, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_may_run_out, setup, teardown),

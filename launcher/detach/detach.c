@@ -50,6 +50,7 @@ struct waiter {
     int pipe, signals, console;
     int out_fd, err_fd;
     bool listens;  /* to standard input */
+    bool shown;    /* something of the job */
     char line[32]; /* of standard input */
     size_t line_len;
     char address[CT_JOB_ADDRESS_MAX];
@@ -263,6 +264,7 @@ static void show_console(struct waiter *waiter)
     char bytes[4096];
     ssize_t n;
     while ((n = read(waiter->console, bytes, sizeof(bytes))) > 0) {
+        waiter->shown = true;
         if (ct_fd_write_all(waiter->err_fd, bytes, (size_t)n) != 0) {
             return; /* nobody reads it */
         }
@@ -366,31 +368,46 @@ static void wait_for_child(struct waiter *waiter)
     show_console(waiter);
 }
 
-static int exit_code_of(pid_t child)
+/* A process that was killed, or that cannot write on a full disk, has not said why it ended. */
+static void say_why(const struct waiter *waiter, int status)
 {
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0) {
-        if (errno != EINTR) {
-            return CT_EXIT_SETUP;
-        }
+    char text[2 * CT_STATE_FOLDER_MAX];
+    int len = 0;
+    if (WIFSIGNALED(status)) {
+        len =
+            snprintf(text, sizeof(text),
+                     "%sthe job's ctrun (process %ld) was killed by SIG%s before the workers ran\n",
+                     CT_REPORT_PREFIX, (long)waiter->child, sigabbrev_np(WTERMSIG(status)));
+    } else if (WEXITSTATUS(status) != 0 && !waiter->shown) {
+        len = snprintf(text, sizeof(text),
+                       "%sthe job ended with code %d before the workers ran, and could not write "
+                       "why: is the disk of %s full?\n",
+                       CT_REPORT_PREFIX, WEXITSTATUS(status), waiter->root_path);
     }
-    return WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL_BASE + WTERMSIG(status);
+    int rc = ct_fd_write_all(waiter->err_fd, text, (size_t)len); /* there is nobody else to tell */
+    (void)rc;
 }
 
 /* Returns the exit code of the parent. */
 static int be_parent(struct waiter *waiter, int root)
 {
+    int status = 0;
     wait_for_child(waiter);
     char *end = memchr(waiter->address, '\n', waiter->address_len);
-    if (end == NULL) {
-        int exit_code = exit_code_of(waiter->child);
-        show_console(waiter);
-        ct_state_folder_remove_job(root, waiter->detach->job.id);
-        return exit_code;
+    if (end != NULL) {
+        *end = '\0';
+        say_where(waiter);
+        return CT_EXIT_OK;
     }
-    *end = '\0';
-    say_where(waiter);
-    return CT_EXIT_OK;
+    while (waitpid(waiter->child, &status, 0) < 0) {
+        if (errno != EINTR) {
+            return CT_EXIT_SETUP;
+        }
+    }
+    show_console(waiter);
+    say_why(waiter, status);
+    ct_state_folder_remove_job(root, waiter->detach->job.id);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL_BASE + WTERMSIG(status);
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */

@@ -10,6 +10,7 @@
 #include "launcher/detach/detached_list.h"
 
 #include "common/alloc.h"
+#include "common/text.h"
 #include "launcher/detach/state_folder.h"
 #include "launcher/process/proctree.h"
 
@@ -234,13 +235,14 @@ static void add_list(const struct ct_detached_entry *entries, int count, const c
 static void say_none(const struct ct_detached_entry *entries, int count, const char *word,
                      const char *host, struct ct_buf *why)
 {
+    char named[CT_TEXT_EXCERPT_MAX];
+    const char *start = " (start one with ctrun --detach)";
     if (word == NULL) {
         ct_buf_addf(why, "--attach: no detached job of yours runs on %s%s\n", host,
-                    count > 0 ? "; name one of these" : "");
+                    count > 0 ? "; name one of these" : start);
     } else {
-        ct_buf_addf(why,
-                    "--attach %.100s: no detached job of yours on %s has this id or address%s\n",
-                    word, host, count > 0 ? "; there are" : " (start one with ctrun --detach)");
+        ct_buf_addf(why, "--attach %s: no detached job of yours on %s has this id or address%s\n",
+                    ct_text_excerpt(word, named), host, count > 0 ? "; there are" : start);
     }
     add_list(entries, count, NULL, 0, why);
 }
@@ -269,8 +271,9 @@ int ct_detached_list_choose(const struct ct_detached_entry *entries, int count, 
                     best == 3 ? "run on" : "were started from", host);
         add_list(entries, count, word, best, why);
     } else {
-        ct_buf_addf(why, "--attach %.100s: %d jobs begin with this; name one of these\n", word,
-                    same);
+        char named[CT_TEXT_EXCERPT_MAX];
+        ct_buf_addf(why, "--attach %s: %d jobs begin with this; name one of these\n",
+                    ct_text_excerpt(word, named), same);
         add_list(entries, count, word, best, why);
     }
     return CT_EINVAL;

@@ -195,6 +195,36 @@ class OneMachine(Detached):
         self.assertIn("received SIGINT", done.err)
         self.assertEqual(self.records(), {})
 
+    def test_a_ctrun_that_is_killed_while_it_starts(self):
+        waiting = self.start_ctrun(
+            "--detach", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", "0", "--open",
+            "--no-python", "true", env=self.env,
+        )  # fmt: skip
+        waiting.wait_for("waiting for")
+        ((_, record),) = self.records().items()
+        os.kill(int(record["pid"]), signal.SIGKILL)
+        done = waiting.wait()
+        self.assertEqual(done.code, 137, done)
+        self.assertTrue(
+            done.err.endswith(
+                f"\nctrun: the job's ctrun (process {record['pid']}) was killed by SIGKILL before the workers ran\n"
+            ),
+            done,
+        )
+        self.assertEqual(self.records(), {})
+
+    def test_a_job_that_cannot_write_why_it_ends(self):
+        done = self.ctrun(
+            "--detach", "--no-python", "true", env=self.env,
+            preexec=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)),
+        )  # fmt: skip
+        self.assertEqual(done.code, 1, done)
+        self.assertEqual(
+            done.err,
+            "ctrun: the job ended with code 1 before the workers ran, and could not write why: "
+            f"is the disk of {self.state}/ctrun full?\n",
+        )
+
     def test_a_ctrun_that_is_killed(self):
         job, pid = self.detach_waiting()
         watching = self.start_attach()

@@ -191,7 +191,11 @@ static void none_or_several_are_listed(void **state)
     struct ct_detached_entry entries[] = {entry("a", CT_DETACHED_RUNS),
                                           entry("b", CT_DETACHED_RUNS)};
     (void)state;
-    assert_int_equal(choose(NULL, 0, NULL, "no detached job of yours runs on node-1\n"), CT_EINVAL);
+    assert_int_equal(choose(NULL, 0, NULL,
+                            "no detached job of yours runs on node-1 (start one with ctrun "
+                            "--detach)\n"),
+                     CT_EINVAL);
+    assert_int_equal(choose(NULL, 0, "\x1b[2J", "--attach ?[2J: no detached job"), CT_EINVAL);
     assert_int_equal(choose(NULL, 0, "a", "start one with ctrun --detach"), CT_EINVAL);
     assert_int_equal(choose(entries, 2, NULL, "2 detached jobs of yours run on node-1"), CT_EINVAL);
     assert_int_equal(choose(entries, 2, NULL, "  b  runs  train.py --name a\n  a  runs"),

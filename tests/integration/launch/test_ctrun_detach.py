@@ -213,18 +213,6 @@ class OneMachine(Detached):
         )
         self.assertEqual(self.records(), {})
 
-    def test_a_job_that_cannot_write_why_it_ends(self):
-        done = self.ctrun(
-            "--detach", "--no-python", "true", env=self.env,
-            preexec=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)),
-        )  # fmt: skip
-        self.assertEqual(done.code, 1, done)
-        self.assertEqual(
-            done.err,
-            "ctrun: the job ended with code 1 before the workers ran, and could not write why: "
-            f"is the disk of {self.state}/ctrun full?\n",
-        )
-
     def test_a_ctrun_that_is_killed(self):
         job, pid = self.detach_waiting()
         watching = self.start_attach()

@@ -81,11 +81,8 @@ static void say(int fd, const char *fmt, ...)
     char line[CT_ERR_TEXT_MAX + CT_HOST_LIST_MAX];
     va_list args;
     va_start(args, fmt);
-    int len = snprintf(line, sizeof(line), "%s", CT_REPORT_PREFIX);
-    len += vsnprintf(line + len, sizeof(line) - (size_t)len - 1, fmt, args);
+    size_t size = ct_report_line(line, sizeof(line), fmt, args);
     va_end(args);
-    size_t size = (size_t)len < sizeof(line) - 2 ? (size_t)len : sizeof(line) - 2;
-    line[size++] = '\n';
     int rc = ct_fd_write_all(fd, line, size); /* there is nobody else to tell */
     (void)rc;
 }

@@ -110,11 +110,8 @@ static void say(struct fleet *fleet, const char *fmt, ...)
     char line[CT_ERR_TEXT_MAX + 128];
     va_list args;
     va_start(args, fmt);
-    int len = snprintf(line, sizeof(line), "%s", CT_REPORT_PREFIX);
-    len += vsnprintf(line + len, sizeof(line) - (size_t)len - 1, fmt, args);
+    size_t size = ct_report_line(line, sizeof(line), fmt, args);
     va_end(args);
-    size_t size = (size_t)len < sizeof(line) - 2 ? (size_t)len : sizeof(line) - 2;
-    line[size++] = '\n';
     if (fleet->output != NULL) {
         ct_output_say(fleet->output, CT_OUTPUT_ERR, line, size);
     }

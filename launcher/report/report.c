@@ -12,10 +12,20 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Consequences are not the cause: more of them than this only push the cause out of sight. */
 #define OTHER_FAILURES_SHOWN 4
+
+size_t ct_report_line(char *line, size_t size, const char *fmt, va_list args)
+{
+    int len = snprintf(line, size, "%s", CT_REPORT_PREFIX);
+    len += vsnprintf(line + len, size - (size_t)len - 1, fmt, args);
+    size_t end = (size_t)len < size - 2 ? (size_t)len : size - 2;
+    line[end] = '\n';
+    return end + 1;
+}
 
 typedef bool (*member_fn)(const struct ct_report_worker *worker);
 

@@ -16,6 +16,7 @@
 #include "common/err.h"
 #include "launcher/report/worker_end.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,6 +24,11 @@
 
 /* Each line of ctrun's own begins with it, so that users can tell it from the workers' lines. */
 #define CT_REPORT_PREFIX "ctrun: "
+/* Writes a line of ctrun's own: the prefix, what `fmt` makes of `args`, and a newline. Cuts what
+ * does not fit. Returns its length. */
+size_t ct_report_line(char *line, size_t size, const char *fmt, va_list args)
+    __attribute__((format(printf, 3, 0)));
+
 /* In front of what is quoted from a worker. */
 #define CT_REPORT_INDENT "    "
 

@@ -183,12 +183,17 @@ class OneMachine(Detached):
                 self.assertEqual(done.out, "")
                 self.assertEqual(self.records(), {})
 
-    def test_ctrl_c_while_it_starts(self):
+    def start_that_waits(self):
+        """A --detach whose job waits for a machine that does not come."""
         waiting = self.start_ctrun(
             "--detach", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", "0", "--open",
             "--no-python", "true", env=self.env,
         )  # fmt: skip
         waiting.wait_for("waiting for")
+        return waiting
+
+    def test_ctrl_c_while_it_starts(self):
+        waiting = self.start_that_waits()
         waiting.signal(signal.SIGINT)
         done = waiting.wait()
         self.assertEqual(done.code, 130, done)
@@ -196,11 +201,7 @@ class OneMachine(Detached):
         self.assertEqual(self.records(), {})
 
     def test_a_ctrun_that_is_killed_while_it_starts(self):
-        waiting = self.start_ctrun(
-            "--detach", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", "0", "--open",
-            "--no-python", "true", env=self.env,
-        )  # fmt: skip
-        waiting.wait_for("waiting for")
+        waiting = self.start_that_waits()
         ((_, record),) = self.records().items()
         os.kill(int(record["pid"]), signal.SIGKILL)
         done = waiting.wait()

@@ -38,7 +38,8 @@ static bool saves_when_stopped(const struct ct_train_options *options)
 }
 
 /* Called when nothing but a peer's death keeps the first step from coming, because steps look at
- * the flag. A stop that saves nothing is no stop. */
+ * the flag. Without a checkpoint a stop would save nothing, so the signals keep their default
+ * effect. */
 static void catch_stop_signals(const struct ct_train_options *options)
 {
     if (saves_when_stopped(options)) {

@@ -20,9 +20,9 @@ struct ct_stat_here {
     struct ct_job_entry others[CT_JOBS_MAX]; /* while they are read */
 };
 
-/* Names the folder where jobs of the user are that were started with XDG_RUNTIME_DIR, if
- * `runtime_dir` is NULL or no path, or without it, if it is the user's usual one. Returns whether
- * there is such a folder. */
+/* Names the second folder in which jobs of the user may be listed. Without a path in `runtime_dir`
+ * it is that of jobs which were started with XDG_RUNTIME_DIR; with the user's usual path it is that
+ * of jobs which were started without. Returns false if there is no second folder. */
 bool ct_stat_here_other_folder(const char *runtime_dir, uid_t uid, char out[CT_JOB_FOLDER_MAX]);
 
 /* What is known of all of them. A job in another network namespace that does not answer is not

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import urllib.request
 
@@ -181,14 +182,13 @@ class Worker(python_package.Case):
         self.assertIn("no store", result.out)
 
     def test_structures_have_the_sizes_of_the_header(self):
-        if not (compiler := os.environ.get("CC")):
-            compiler = "cc"
+        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
         source = self.script("sizes.c", "\n".join([
             '#include "worker/ctworker.h"', "#include <stdio.h>", "int main(void) {",
             'printf("%zu %zu %zu %zu %zu\\n", sizeof(struct ctw_env), sizeof(struct ct_err),',
             "sizeof(struct ctw_job_options), sizeof(struct ctw_comm_options),",
             "offsetof(struct ctw_env, device_index)); }"]))  # fmt: skip
-        built = self.run_program(compiler, "-I", testlib.SOURCE_ROOT, source, "-o", self.tmp / "sizes")
+        built = self.run_program(*compiler, "-I", testlib.SOURCE_ROOT, source, "-o", self.tmp / "sizes")
         self.assertEqual(built.code, 0, built)
         expected = self.run_program(self.tmp / "sizes").out
         text = (

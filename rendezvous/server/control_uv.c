@@ -2,7 +2,8 @@
  *
  * Happy path: ct_control_take() opens a channel. Its peer proves the token (or is trusted) and
  * joins the core of the job that it names. From then on its messages go to the core, and the core's
- * messages go to the channels. One timer serves all deadlines.
+ * messages go to the channels. One timer serves all deadlines, also those of connections that have
+ * not come so far, or are being ended (pending_conns.h).
  *
  * A station (control_station_uv.h) answers one ASK on a connection instead of JOIN. While it hosts,
  * it takes members and probes those that are lost (death_probe_uv.h). Else it says who hosts.
@@ -27,12 +28,12 @@
 #include "common/list.h"
 #include "rendezvous/admission/access.h"
 #include "rendezvous/admission/refusal_log.h"
-#include "rendezvous/admission/source_quota.h"
 #include "rendezvous/control/channel_uv.h"
 #include "rendezvous/control/proof.h"
 #include "rendezvous/server/control_jobs.h"
 #include "rendezvous/server/death_probe_uv.h"
 #include "rendezvous/server/held_joins.h"
+#include "rendezvous/server/pending_conns.h"
 #include "rendezvous/wire/limits.h"
 
 #include <inttypes.h>
@@ -47,9 +48,6 @@
 #define LATE_NS (100 * CT_NS_PER_MS)
 #define CATCH_UP_MS 20
 
-/* How long a proof may take (two round trips), or the last flush to a dropped member (one). */
-#define PATIENCE_NS (10 * CT_NS_PER_S)
-
 enum state {
     OPENING, /* no message has come yet */
     PROVING, /* the challenge was sent */
@@ -62,19 +60,17 @@ enum state {
 struct conn {
     struct ct_channel channel;
     struct ct_control *control;
-    struct ct_list at_control; /* in `joined`, or in `pending` by age */
+    struct ct_list at_joined;
+    struct ct_pending_conn pending;
     enum state state;
-    int64_t deadline_ns; /* while in `pending` */
     struct ct_control_job *job;
     struct ct_member *member; /* NULL = it is not a member, or no longer */
     struct sockaddr_storage peer, local;
     struct ct_proof proof;
     bool trusted;   /* the other end is in this process */
     bool admitted;  /* on_admit was called for it */
-    bool counted;   /* the quota counts it */
     bool queries;   /* its agent understands CT_MSG_QUERY */
     uint64_t voter; /* of its JOIN; 0 = none */
-    uint8_t source; /* of ct_source_quota_add(), if it is counted */
 };
 
 struct ct_control {
@@ -83,11 +79,10 @@ struct ct_control {
     uv_timer_t timer;
     int64_t armed_ns; /* when the timer is due */
     struct ct_control_jobs jobs;
-    struct ct_list pending; /* connections with a deadline, the earliest first */
-    struct ct_list joined;  /* and those whose JOIN is held */
+    struct ct_pending_conns pending;
+    struct ct_list joined; /* and those whose JOIN is held */
     struct ct_held_joins held;
-    struct ct_source_quota quota; /* of pending connections that have not proved a token */
-    size_t conns;                 /* connections that are not freed yet */
+    size_t conns; /* connections that are not freed yet */
     struct ct_refusal_log refusals;
     struct ct_refusal_log faults; /* channels that broke the protocol */
     struct ct_channel_turns turns;
@@ -121,30 +116,19 @@ static void finish_if_last(struct ct_control *control)
     }
 }
 
-static void leave_quota(struct conn *conn)
-{
-    if (conn->counted) {
-        ct_source_quota_remove(&conn->control->quota, conn->source);
-        conn->counted = false;
-    }
-}
-
 static void leave_list(struct conn *conn)
 {
-    leave_quota(conn);
+    ct_pending_conns_remove(&conn->control->pending, &conn->pending);
     ct_held_joins_remove(&conn->control->held, conn);
-    ct_list_remove(&conn->at_control);
+    ct_list_remove(&conn->at_joined);
 }
 
 static void wait_for(struct conn *conn)
 {
-    conn->deadline_ns = ct_clock_now(NULL) + PATIENCE_NS;
-    ct_list_append(&conn->control->pending, &conn->at_control);
-    if (!conn->trusted && !conn->admitted) {
-        conn->source =
-            ct_source_quota_add(&conn->control->quota, (const struct sockaddr *)&conn->peer);
-        conn->counted = true;
-    }
+    bool unproved = !conn->trusted && !conn->admitted;
+    ct_pending_conns_add(&conn->control->pending, &conn->pending,
+                         unproved ? (const struct sockaddr *)&conn->peer : NULL,
+                         ct_clock_now(NULL));
 }
 
 /* A member is lost. */
@@ -210,10 +194,12 @@ static void on_probes_closed(void *data)
     finish_if_last(control);
 }
 
-static void close_list(struct ct_list *list)
+static void close_late(struct ct_control *control, int64_t now_ns)
 {
-    for (struct ct_list *at = list->next; at != list; at = at->next) {
-        ct_channel_close(&CT_CONTAINER_OF(at, struct conn, at_control)->channel);
+    struct ct_pending_conn *late = ct_pending_conns_late(&control->pending, now_ns);
+    while (late != NULL) {
+        ct_channel_close(&CT_CONTAINER_OF(late, struct conn, pending)->channel);
+        late = ct_pending_conns_late(&control->pending, now_ns);
     }
 }
 
@@ -228,8 +214,10 @@ void ct_control_close(struct ct_control *control, void (*cb)(void *data), void *
     control->closing = true;
     control->close_cb = cb;
     control->close_data = data;
-    close_list(&control->pending);
-    close_list(&control->joined);
+    close_late(control, INT64_MAX);
+    for (struct ct_list *at = control->joined.next; at != &control->joined; at = at->next) {
+        ct_channel_close(&CT_CONTAINER_OF(at, struct conn, at_joined)->channel);
+    }
     uv_close((uv_handle_t *)&control->timer, on_timer_closed);
     uv_close((uv_handle_t *)&control->turns.idle, on_turns_closed);
     if (control->probes != NULL) {
@@ -286,7 +274,7 @@ static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
     if (options->token != NULL && options->on_admit != NULL) {
         options->on_admit(options->data, (const struct sockaddr *)&conn->peer, true);
         conn->admitted = true;
-        leave_quota(conn);
+        ct_pending_conns_proved(&conn->control->pending, &conn->pending);
     }
     conn->state = PROVEN;
     if (options->token != NULL) {
@@ -339,7 +327,7 @@ static void let_stay(struct conn *conn)
 {
     leave_list(conn);
     conn->state = JOINED;
-    ct_list_append(&conn->control->joined, &conn->at_control);
+    ct_list_append(&conn->control->joined, &conn->at_joined);
 }
 
 /* Keeps the JOIN, but not the job, which ends with its last member. Returns false if it cannot. */
@@ -481,7 +469,7 @@ static void send_on(struct ct_control *control, const struct ct_control_job *job
                     const struct ct_voter *next)
 {
     for (struct ct_list *at = control->joined.next, *after; at != &control->joined; at = after) {
-        struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
+        struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_joined);
         after = at->next;
         if (conn->job == NULL || (job != NULL && conn->job != job)) {
             continue;
@@ -598,14 +586,7 @@ static void on_timer(uv_timer_t *timer)
         (void)uv_timer_start(timer, on_timer, CATCH_UP_MS, 0);
         return;
     }
-    for (struct ct_list *at = control->pending.next, *next; at != &control->pending; at = next) {
-        struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
-        next = at->next;
-        if (conn->deadline_ns > now_ns) {
-            break;
-        }
-        ct_channel_close(&conn->channel); /* it leaves the list when it is closed */
-    }
+    close_late(control, now_ns);
     ct_control_jobs_tick(&control->jobs, now_ns);
     ct_held_joins_tick(&control->held, now_ns, on_join_again);
     if (control->deposed) {
@@ -618,14 +599,7 @@ static void on_timer(uv_timer_t *timer)
 
 static int64_t next_deadline(const struct ct_control *control)
 {
-    int64_t next_ns = INT64_MAX;
-    for (struct ct_list *at = control->pending.next; at != &control->pending; at = at->next) {
-        const struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
-        if (!conn->channel.closing) {
-            next_ns = conn->deadline_ns;
-            break;
-        }
-    }
+    int64_t next_ns = ct_pending_conns_next(&control->pending);
     int64_t jobs_ns = ct_control_jobs_next(&control->jobs);
     int64_t queries_ns = ct_queries_next(&control->queries);
     next_ns = queries_ns < next_ns ? queries_ns : next_ns;
@@ -686,9 +660,8 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     };
     ct_control_jobs_init(&control->jobs, &members, options->run_id);
     control->jobs.keep = options->keep_job;
-    ct_list_init(&control->pending);
+    ct_pending_conns_init(&control->pending, options->max_pending);
     ct_list_init(&control->joined);
-    ct_source_quota_init(&control->quota, options->max_pending);
     CT_ASSERT(uv_timer_init(loop, &control->timer) == 0); /* cannot fail */
     control->timer_open = true;
     ct_channel_turns_init(&control->turns, loop);
@@ -697,18 +670,12 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     return 0;
 }
 
-/* Ends a pending connection of too many: silent peers must not take all descriptors. */
+/* Silent peers must not take all descriptors. */
 static void end_one_too_many(struct ct_control *control)
 {
-    int source;
-    bool over = ct_source_quota_is_over(&control->quota, &source);
-    for (struct ct_list *at = control->pending.next; over; at = at->next) {
-        struct conn *conn = CT_CONTAINER_OF(at, struct conn, at_control);
-        if (conn->counted && (source < 0 || conn->source == source)) {
-            leave_quota(conn); /* at once; it leaves the list when it is closed */
-            ct_channel_close(&conn->channel);
-            return;
-        }
+    struct ct_pending_conn *end = ct_pending_conns_one_too_many(&control->pending);
+    if (end != NULL) {
+        ct_channel_close(&CT_CONTAINER_OF(end, struct conn, pending)->channel);
     }
 }
 
@@ -729,6 +696,8 @@ void ct_control_take(struct ct_control *control, int fd, bool trusted)
     conn->channel.on_closed = on_channel_closed;
     ct_channel_init_fd(&conn->channel, control->loop, fd);
     conn->control = control;
+    ct_list_init(&conn->at_joined);
+    ct_pending_conn_init(&conn->pending);
     conn->channel.turns = &control->turns;
     conn->channel.budget = control->options.budget;
     if (conn->channel.budget != NULL) {

@@ -5,8 +5,10 @@
  * what is to be done to the owner.
  *
  * Other paths: a voter that has not answered the last question gets the newest one instead. The
- * former host is asked like the others. If its machine refuses the connection, its process is dead;
- * this agent has been connected to the same port before, so no firewall is in the way.
+ * former host is asked like the others, but where this agent was connected to it, and not at the
+ * address on record, by which another machine has reached it. If its machine refuses the
+ * connection, its process is dead; this agent has been connected to the same port before, so no
+ * firewall is in the way.
  *
  * A host that was elected also tells whoever listens where the job met first, every few seconds:
  * that is the first host's next life, if it was started again, and would wait there for a job of
@@ -205,6 +207,11 @@ static void on_message(void *data, struct ct_msg *msg)
     carry_out(elector, &todo);
 }
 
+static bool is_same_place(const struct ct_voter *a, const struct ct_voter *b)
+{
+    return a->port == b->port && strcmp(a->address, b->address) == 0;
+}
+
 static void on_lost(void *data, const struct ct_err *why)
 {
     struct asked *asked = data;
@@ -212,7 +219,9 @@ static void on_lost(void *data, const struct ct_err *why)
     ct_log(elector->options.log, CT_LOG_DEBUG, "agent at %s:%d: %s", asked->voter.address,
            asked->voter.port, why->text);
     hang_up(asked);
-    if (why->sys == ECONNREFUSED && asked->voter.id == elector->election.host.id) {
+    const struct ct_voter *host = &elector->election.host;
+    if (why->sys == ECONNREFUSED && asked->voter.id == host->id &&
+        is_same_place(&asked->voter, host)) {
         ct_election_dead(&elector->election, asked->voter.id, ct_clock_now(NULL));
         rearm(elector);
     }
@@ -240,12 +249,17 @@ static void ask_one(struct asked *asked)
     }
 }
 
+/* Returns the place of the voter, who is asked where `voter` says from now on. */
 static struct asked *place_of(struct ct_elector *elector, const struct ct_voter *voter)
 {
     struct asked *free_place = NULL;
     for (int i = 0; i < CT_VOTERS_BOTH; i++) {
         struct asked *asked = &elector->asked[i];
         if (asked->voter.id == voter->id) {
+            if (!is_same_place(&asked->voter, voter)) {
+                hang_up(asked);
+                asked->voter = *voter;
+            }
             return asked;
         }
         bool on_record =
@@ -263,11 +277,14 @@ static struct asked *place_of(struct ct_elector *elector, const struct ct_voter 
 static void ask_world(struct ct_elector *elector, const struct ct_world_voters *world,
                       const struct ct_vote_ask *question)
 {
+    const struct ct_voter *host = &elector->election.host;
     for (int i = 0; i < world->count; i++) {
-        if (world->list[i].id == elector->election.self.id) {
+        const struct ct_voter *voter = &world->list[i];
+        if (voter->id == elector->election.self.id) {
             continue;
         }
-        struct asked *asked = place_of(elector, &world->list[i]);
+        bool connected = voter->id == host->id && host->address[0] != '\0';
+        struct asked *asked = place_of(elector, connected ? host : voter);
         asked->question = *question;
         if (asked->link != NULL && asked->sent) {
             hang_up(asked);

@@ -35,6 +35,7 @@ struct agent {
     struct ct_server *server;
     struct ct_elector *elector;
     bool server_closed;
+    int asked; /* how often */
     bool hosts, lost_is_dead, joins, gave_up;
     struct ct_voter at;
 };
@@ -63,6 +64,7 @@ static bool on_ask(void *data, const struct ct_vote_ask *ask, struct ct_msg *vot
     if (agent->elector == NULL) {
         return false;
     }
+    agent->asked++;
     ct_elector_asked(agent->elector, ask, vote);
     return true;
 }
@@ -219,6 +221,62 @@ static void test_half_is_enough_after_a_death(void **state)
     ct_elector_lost(f->agents[1].elector);
     ct_loop_run_until(&f->loop, &f->decided);
     assert_true(f->agents[1].hosts && f->agents[1].lost_is_dead);
+    end(f);
+}
+
+/* The record names the host as another machine reaches it. Where that leads from here, somebody may
+ * refuse connections who is not the host. */
+static void test_a_refusal_where_the_host_was_not_met_proves_nothing(void **state)
+{
+    struct fixture *f = new_fixture();
+    (void)state;
+    begin(f, &good);
+    uint16_t closed = ct_server_port(f->agents[2].server);
+    kill_agent(f, 2);
+    f->record.formed.count = 2;
+    f->record.formed.list[0].port = closed;
+    f->record.version++;
+    assert_true(ct_elector_recorded(f->agents[1].elector, &f->record));
+    ct_elector_leased(f->agents[1].elector, (int64_t)uv_hrtime(), 3000);
+    ct_elector_lost(f->agents[1].elector);
+    while (!f->decided && !f->found) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_true(f->agents[1].joins && !f->agents[1].hosts);
+    assert_int_equal(f->agents[1].at.id, 1);
+    assert_int_equal(f->agents[1].at.port, ct_server_port(f->agents[0].server));
+    end(f);
+}
+
+/* A later host knows another address of the same agent. */
+static void test_a_voter_is_asked_where_the_newest_record_says(void **state)
+{
+    struct fixture *f = new_fixture();
+    struct ct_voter *third = &f->record.formed.list[2];
+    (void)state;
+    begin(f, &good);
+    struct ct_elector *elector = f->agents[1].elector;
+    const struct ct_voter next = {.id = 9, .address = "127.0.0.1", .port = third->port};
+    kill_agent(f, 0);
+    third->port = f->record.formed.list[0].port; /* nobody listens there any more */
+    f->record.version++;
+    assert_true(ct_elector_recorded(elector, &f->record));
+    ct_elector_lost(elector);
+    while (ct_elector_state(elector)->died_ns == INT64_MIN) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(f->agents[2].asked, 0);
+
+    f->record.term = UINT64_C(5) << 32 | 9;
+    third->port = next.port;
+    assert_true(ct_elector_followed(elector, &next, f->record.term));
+    assert_true(ct_elector_recorded(elector, &f->record));
+    ct_elector_lost(elector);
+    uint64_t until = uv_hrtime() + UINT64_C(10000000000);
+    while (f->agents[2].asked == 0 && uv_hrtime() < until) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_true(f->agents[2].asked > 0);
     end(f);
 }
 
@@ -486,6 +544,8 @@ int main(void)
         cmocka_unit_test(test_two_of_three_choose_one),
         cmocka_unit_test(test_who_is_cut_off_alone_is_sent_back),
         cmocka_unit_test(test_half_is_enough_after_a_death),
+        cmocka_unit_test(test_a_refusal_where_the_host_was_not_met_proves_nothing),
+        cmocka_unit_test(test_a_voter_is_asked_where_the_newest_record_says),
         cmocka_unit_test(test_another_token_gets_no_vote),
         cmocka_unit_test(test_a_station_answers_one_question_and_sends_members_on),
         cmocka_unit_test(test_a_term_that_nobody_has_reached_is_warned_of),

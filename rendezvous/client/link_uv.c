@@ -463,13 +463,20 @@ static void on_challenge(struct ct_link *link, struct ct_msg *msg)
     }
     struct ct_channel *channel = &link->attempt->channel;
     ct_channel_send(channel, msg);
-    if (link->options.token != NULL) {
+    if (link->options.token != NULL) { /* has_proved() looks for that */
         const struct ct_proof *proof = &link->proof;
         ct_frame_mac_start(&channel->mac_in, link->options.token, CT_ROLE_SERVER,
                            proof->server_nonce, proof->agent_nonce);
         ct_frame_mac_start(&channel->mac_out, link->options.token, CT_ROLE_AGENT,
                            proof->server_nonce, proof->agent_nonce);
     }
+}
+
+/* Has the server shown that it has the token, if there is one? It does so in its CHALLENGE, and
+ * must not get round it by accepting at once. */
+static bool has_proved(const struct ct_link *link)
+{
+    return link->options.token == NULL || link->attempt->channel.mac_in.on;
 }
 
 static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
@@ -488,6 +495,8 @@ static void on_msg(struct ct_channel *channel, struct ct_msg *msg)
         }
     } else if (msg->type == CT_MSG_CHALLENGE) {
         on_challenge(link, msg);
+    } else if (msg->type == CT_MSG_ACCEPTED && !has_proved(link)) {
+        refuse_store(link, CT_EPERM, "does not have this job's token");
     } else if (msg->type == CT_MSG_ACCEPTED) {
         note_host(link, msg);
         go_up(link, msg->text);

@@ -442,6 +442,33 @@ static void tell(int fd, struct ct_msg *msg)
     ct_buf_fini(&frame);
 }
 
+/* It answers OPEN with ACCEPTED, so that no CHALLENGE shows that it has no token. */
+static void test_a_server_that_leaves_its_proof_out_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct agent agent = {.quiet = true};
+    uint16_t port;
+    int fd = listen_somewhere(&port);
+    start(f, &agent, "a", 1,
+          &(struct ct_link_options){.host = "127.0.0.1", .port = port, .token = &good});
+    int peer = accept_one(f, fd);
+    struct ct_msg *msg = calloc(1, sizeof(*msg));
+    assert_non_null(msg);
+    msg->type = CT_MSG_ACCEPTED;
+    (void)snprintf(msg->text, sizeof(msg->text), "127.0.0.1");
+    tell(peer, msg);
+    while (!agent.up && !agent.lost) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_false(agent.up);
+    assert_int_equal(agent.err.code, CT_EPERM);
+    assert_non_null(strstr(agent.err.text, "does not have this job's token"));
+    free(msg);
+    (void)close(peer);
+    (void)close(fd);
+    end(f, &agent);
+}
+
 static void count_beat(void *data, struct ct_msg *msg)
 {
     (void)msg;
@@ -588,6 +615,7 @@ int main(void)
         WITH_LOOP(test_nobody_there),
         WITH_LOOP(test_somebody_else_there),
         WITH_LOOP(test_closing_while_connecting),
+        WITH_LOOP(test_a_server_that_leaves_its_proof_out_is_refused),
         WITH_LOOP(test_silent_server),
         WITH_LOOP(test_a_lease_ends_the_link),
         WITH_LOOP(test_beats_keep_the_line_up),

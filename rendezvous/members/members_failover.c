@@ -313,6 +313,13 @@ int members_failover_propose(struct ct_members *m, int n, int64_t now_ns)
     return rc;
 }
 
+void members_failover_withdraw(struct ct_members *m)
+{
+    if (m->failover != NULL) {
+        ct_office_withdraw(&m->failover->office);
+    }
+}
+
 int members_failover_end(struct ct_members *m, int exit_code, int64_t now_ns)
 {
     struct members_failover *f = m->failover;

@@ -54,6 +54,9 @@ bool members_failover_is_ready(struct ct_members *m, int64_t now_ns, int *ends);
  */
 CT_MUST_CHECK int members_failover_propose(struct ct_members *m, int n, int64_t now_ns);
 
+/* That world will not begin, whatever is pledged. */
+void members_failover_withdraw(struct ct_members *m);
+
 /* The end of the job: 0, it is proposed; CT_EBUSY, this host may not decide it; CT_ENOENT, nobody
  * needs to pledge it. */
 CT_MUST_CHECK int members_failover_end(struct ct_members *m, int exit_code, int64_t now_ns);

@@ -434,6 +434,7 @@ static void begin_stopping(struct ct_members *m, const char *why, int64_t now_ns
 {
     clear_deadlines(m);
     end_round(m, why, now_ns);
+    members_failover_withdraw(m);
     m->unclean = false;
     m->to_stop = 0;
     EACH_MEMBER(m, pos)

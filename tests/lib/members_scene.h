@@ -13,7 +13,7 @@
 #include "rendezvous/members/members.h"
 #include "rendezvous/store/budget.h"
 
-#define NODES 20
+#define NODES 40
 #define S (INT64_C(1000000000))
 #define MS (INT64_C(1000000))
 

@@ -77,6 +77,31 @@ static void test_a_node_that_is_lost_before_it_has_pledged_is_replaced(void **st
     end(&s);
 }
 
+/* Only the first nodes are asked, and the world is void without any other one, too. */
+static void test_a_node_without_a_vote_is_lost_before_all_have_pledged(void **state)
+{
+    enum { COUNT = CT_VOTERS_MAX + 2 };
+    static struct scene s;
+    (void)state;
+    begin_failover(&s, COUNT, COUNT, 0, 1, &first_host);
+    for (int i = 1; i <= COUNT; i++) {
+        join(&s, i);
+    }
+    assert_int_equal(s.nodes[1].record.planned.count, CT_VOTERS_MAX);
+    gone(&s, COUNT);
+    for (int i = 1; i < COUNT; i++) {
+        pledge(&s, i);
+    }
+    HEARS(&s, 1, "record");
+    join(&s, COUNT);
+    HEARS(&s, 1, "record");
+    for (int i = 1; i <= COUNT; i++) {
+        pledge(&s, i);
+    }
+    HEARS(&s, 1, "record world1:0/33,0/66,serve");
+    end(&s);
+}
+
 static void test_the_end_is_told_when_all_have_pledged_it(void **state)
 {
     struct scene s;
@@ -552,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_a_node_that_knows_more_than_the_host_is_not_taken),
         cmocka_unit_test(test_a_world_is_told_when_all_have_pledged_it),
         cmocka_unit_test(test_a_node_that_is_lost_before_it_has_pledged_is_replaced),
+        cmocka_unit_test(test_a_node_without_a_vote_is_lost_before_all_have_pledged),
         cmocka_unit_test(test_the_end_is_told_when_all_have_pledged_it),
         cmocka_unit_test(test_no_world_begins_while_a_silent_node_may_run_the_last_one),
         cmocka_unit_test(test_nothing_waits_for_the_dead),

@@ -66,8 +66,9 @@ struct ct_member {
 
     /* Of the present world or, while there is none, of the last; -1 = in neither. */
     int node_rank, first_rank, first_role_rank, role_size;
-    bool in_world; /* it is in the world that is being formed, runs or stops */
-    bool told;     /* it has been told of that world */
+    int former_rank; /* node_rank before the last attempt to form a world */
+    bool in_world;   /* it is in the world that is being formed, runs or stops */
+    bool told;       /* it has been told of that world */
     bool started, finished, stopped;
     bool no_check;   /* the command of its check could not be run there */
     bool told_spare; /* it has been told that it is a spare */

@@ -156,10 +156,17 @@ static void form_world(struct ct_members *m, int64_t now_ns)
         return;
     }
     int n = choose_members(m);
+    for (int i = 0; i < n; i++) {
+        m->sorted[i]->former_rank = m->sorted[i]->node_rank;
+    }
     members_rank_nodes(m->sorted, n);
     m->pledging = members_failover_on(m);
     if (m->pledging && members_failover_propose(m, n, now_ns) != 0) {
         m->pledging = false;
+        /* Newcomers must not keep the places of nodes of the last world that are on their way. */
+        for (int i = 0; i < n; i++) {
+            m->sorted[i]->node_rank = m->sorted[i]->former_rank;
+        }
         return;
     }
     m->world_size = members_rank_workers(m->sorted, n);

@@ -306,6 +306,31 @@ static void test_survivors_keep_their_node_ranks(void **state)
     end(&s);
 }
 
+/* Its workers took long to stop, and spares have none. They must not take its place while they are
+ * no quorum without it. */
+static void test_a_survivor_that_comes_last_is_taken_first(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    const struct ct_members_failover elected = {.self = {.id = 1},
+                                                .term = UINT64_C(1) << 32 | 1,
+                                                .record = &record,
+                                                .fence_ns = INT64_MIN,
+                                                .lost = {.id = 9},
+                                                .lost_is_dead = true};
+    (void)state;
+    begin_failover(&s, 3, 3, 2, 5, &elected);
+    join(&s, 3);
+    join(&s, 4);
+    join(&s, 1);
+    assert_int_equal(s.nodes[1].record.planned.generation, -1);
+    join(&s, 2);
+    assert_int_equal(s.nodes[2].record.planned.generation, 5);
+    assert_int_equal(s.nodes[2].record.planned.list[1].id, 1);
+    assert_int_equal(s.nodes[2].record.planned.list[2].id, 2);
+    end(&s);
+}
+
 /* It has stopped everything and votes for nobody any more. */
 static void test_nobody_waits_for_a_node_that_took_its_leave(void **state)
 {
@@ -585,6 +610,7 @@ int main(void)
         cmocka_unit_test(test_a_dead_host_is_named_and_not_waited_for),
         cmocka_unit_test(test_those_who_wait_are_told_whom_they_lost_and_where_to_come),
         cmocka_unit_test(test_survivors_keep_their_node_ranks),
+        cmocka_unit_test(test_a_survivor_that_comes_last_is_taken_first),
         cmocka_unit_test(test_nobody_waits_for_a_node_that_took_its_leave),
         cmocka_unit_test(test_a_host_that_nobody_joins_gives_up),
         cmocka_unit_test(test_the_budget_is_spent_once),

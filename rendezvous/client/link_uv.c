@@ -326,10 +326,10 @@ static void plan_beat(struct ct_link *link, bool answered)
 /* Takes the lease that the answer to a beat gives. `clock_ms` is the beat's. */
 static void take_lease(struct ct_link *link, const struct ct_msg *answer)
 {
-    int64_t sent_ns = answer->clock_ms * CT_NS_PER_MS;
     if (!answer->has_lease || answer->clock_ms > ct_clock_now(NULL) / CT_NS_PER_MS) {
         return; /* nobody has sent such a beat */
     }
+    int64_t sent_ns = answer->clock_ms * CT_NS_PER_MS;
     int64_t most_ms = (int64_t)link->beat_ms * BEATS;
     int64_t lease_ms = answer->lease_ms < most_ms ? answer->lease_ms : most_ms;
     int64_t until_ns = sent_ns + lease_ms * CT_NS_PER_MS;

@@ -159,11 +159,17 @@ static void violation(struct ct_members *m, struct ct_member *member, const stru
     members_round_left(m, member, CT_FAILURE_AGENT, why, true, now_ns);
 }
 
+/* No machine runs for ten years without a restart. */
+static bool clock_is_sound(const struct ct_msg *msg)
+{
+    return msg->clock_ms > 0 && msg->clock_ms <= CT_CONTROL_MAX_MS;
+}
+
 /* Returns when the message was sent, on our clock; not later than now. */
 static int64_t clock_of(const struct ct_member *member, const struct ct_msg *msg, int64_t now_ns)
 {
-    int64_t at =
-        member->clock_ns != NEVER ? msg->clock_ms * CT_NS_PER_MS + member->clock_ns : now_ns;
+    bool known = member->clock_ns != NEVER && clock_is_sound(msg);
+    int64_t at = known ? msg->clock_ms * CT_NS_PER_MS + member->clock_ns : now_ns;
     return at < now_ns ? at : now_ns;
 }
 
@@ -293,7 +299,7 @@ static void note_said(struct ct_member *member, const struct ct_msg *msg, int64_
 
 static void map_clock(struct ct_member *member, const struct ct_msg *msg, int64_t now_ns)
 {
-    if (msg->clock_ms > 0 && msg->clock_ms < INT64_MAX / CT_NS_PER_MS) {
+    if (clock_is_sound(msg)) {
         int64_t difference = now_ns - msg->clock_ms * CT_NS_PER_MS;
         member->clock_ns = difference < member->clock_ns ? difference : member->clock_ns;
     }

@@ -112,6 +112,27 @@ static void test_a_fast_failure_maps_the_clock_too(void **state)
     end(&s);
 }
 
+/* In nanoseconds this clock has no room in 64 bits, and no machine runs for so long. */
+static void test_a_clock_that_cannot_be_is_not_mapped(void **state)
+{
+    struct scene s;
+    static struct ct_msg msg = {.type = CT_MSG_BEAT};
+    (void)state;
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    msg.clock_ms = s.now / MS;
+    say_msg(&s, 2, &msg);
+    msg = (struct ct_msg){.type = CT_MSG_FAILED,
+                          .clock_ms = INT64_C(14000000000000),
+                          .failure = {.rank = 2, .exit_code = 6}};
+    say_msg(&s, 2, &msg);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    HEARS(&s, 2, "stop0 over=6");
+    assert_int_equal(s.nodes[2].last_failure.time_ms, 5000 + 100000);
+    end(&s);
+}
+
 static void test_texts_follow_when_stopped(void **state)
 {
     static struct ct_msg msg = {.type = CT_MSG_STOPPED, .has_failure = true};
@@ -537,6 +558,7 @@ int main(void)
         cmocka_unit_test(test_cause_before_consequence),
         cmocka_unit_test(test_clocks_are_mapped),
         cmocka_unit_test(test_a_fast_failure_maps_the_clock_too),
+        cmocka_unit_test(test_a_clock_that_cannot_be_is_not_mapped),
         cmocka_unit_test(test_texts_follow_when_stopped),
         cmocka_unit_test(test_many_failures_at_once),
         cmocka_unit_test(test_a_job_is_over_when_all_nodes_have_finished),

@@ -291,10 +291,14 @@ static void take_of_generation(struct ct_members *m, struct ct_member *member, s
 }
 
 /* Notes when a message was sent. */
-static void note_said(struct ct_member *member, const struct ct_msg *msg, int64_t now_ns)
+static void note_said(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg,
+                      int64_t now_ns)
 {
     int64_t said_ns = clock_of(member, msg, now_ns);
-    member->said_ns = said_ns > member->said_ns ? said_ns : member->said_ns;
+    if (said_ns > member->said_ns) {
+        member->said_ns = said_ns;
+        members_failover_heard(m, member);
+    }
 }
 
 static void map_clock(struct ct_member *member, const struct ct_msg *msg, int64_t now_ns)
@@ -314,7 +318,7 @@ void ct_members_message(struct ct_members *m, struct ct_member *member, struct c
     switch (msg->type) {
     case CT_MSG_BEAT:
         map_clock(member, msg, now_ns);
-        note_said(member, msg, now_ns);
+        note_said(m, member, msg, now_ns);
         member->warm = msg->warm;
         member->hang = msg->hang;
         if (take_rows(m, member, msg, now_ns)) {

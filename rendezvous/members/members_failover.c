@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The office (rendezvous/election/office.h) knows voters by id only. Here they are found among the
- * members and among those that were lost, and records are sent.
+ * members and among those that were lost, and records are sent. Who is a voter, and how long there
+ * is a quorum, is remembered until it may change.
  *
  * What was heard counts from when it was sent, since a beat may have waited in a socket. A pledge
  * was sent after the record that it answers.
@@ -183,24 +184,58 @@ static struct members_lost *lost_of(struct members_failover *f, uint64_t id)
     return NULL;
 }
 
+/* Every change of the record has a new version. */
+static void find_seats(const struct ct_members *m)
+{
+    struct members_failover *f = m->failover;
+    uint64_t ids[CT_VOTERS_BOTH];
+    if (f->seated == f->office.record.version) {
+        return;
+    }
+    f->num_seats = ct_job_record_voters(&f->office.record, ids);
+    for (int i = 0; i < f->num_seats; i++) {
+        f->seats[i] = (struct members_seat){.id = ids[i], .member = member_of(m, ids[i])};
+    }
+    f->seated = f->office.record.version;
+    f->quorum_known = false;
+}
+
+static bool is_seated(const struct ct_members *m, const struct ct_member *member)
+{
+    const struct members_failover *f = m->failover;
+    for (int i = 0; i < f->num_seats; i++) {
+        if (f->seats[i].member == member) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* `heard_ns` may be NULL. */
 static void find_presence(const struct ct_members *m, bool with_lost, struct ct_presence *who,
                           int64_t *heard_ns)
 {
-    uint64_t ids[CT_VOTERS_BOTH];
-    int count = ct_job_record_voters(&m->failover->office.record, ids);
+    const struct members_failover *f = m->failover;
+    find_seats(m);
     *who = (struct ct_presence){.num_there = 0};
-    for (int i = 0; i < count; i++) {
-        const struct ct_member *member = member_of(m, ids[i]);
-        const struct members_lost *lost = lost_of(m->failover, ids[i]);
+    for (int i = 0; i < f->num_seats; i++) {
+        const struct ct_member *member = f->seats[i].member;
+        const struct members_lost *lost = lost_of(m->failover, f->seats[i].id);
         if (member == NULL && lost != NULL && lost->in_time) {
-            who->dead[who->num_dead++] = ids[i];
+            who->dead[who->num_dead++] = f->seats[i].id;
         } else if (member != NULL || (with_lost && lost != NULL)) {
             if (heard_ns != NULL) {
                 heard_ns[who->num_there] = member != NULL ? member->said_ns : lost->said_ns;
             }
-            who->there[who->num_there++] = ids[i];
+            who->there[who->num_there++] = f->seats[i].id;
         }
+    }
+}
+
+void members_failover_heard(struct ct_members *m, const struct ct_member *member)
+{
+    if (m->failover != NULL && is_seated(m, member)) {
+        m->failover->quorum_known = false;
     }
 }
 
@@ -208,10 +243,14 @@ static void find_presence(const struct ct_members *m, bool with_lost, struct ct_
  * latest? */
 static int64_t fence_of(const struct ct_members *m, const struct ct_world_voters *world)
 {
+    const struct members_failover *f = m->failover;
     int64_t fence_ns = INT64_MIN;
-    for (int i = 0; i < world->count; i++) {
-        const struct members_lost *lost = lost_of(m->failover, world->list[i].id);
-        if (member_of(m, world->list[i].id) != NULL || (lost != NULL && lost->dead)) {
+    find_seats(m);
+    for (int i = 0; i < f->num_seats; i++) {
+        uint64_t id = f->seats[i].id;
+        const struct members_lost *lost = lost_of(m->failover, id);
+        if (f->seats[i].member != NULL || (lost != NULL && lost->dead) ||
+            ct_world_voters_find(world, id) == NULL) {
             continue;
         }
         int64_t until_ns = m->failover->options.fence_ns;
@@ -348,6 +387,7 @@ enum ct_proposal members_failover_pledged(struct ct_members *m, struct ct_member
                    msg->record_version == f->office.record.version;
     if (answers && f->proposed_ns > member->said_ns) {
         member->said_ns = f->proposed_ns;
+        members_failover_heard(m, member);
     }
     enum ct_proposal done =
         ct_office_pledged(&f->office, member->voter.id, msg->term, msg->record_version);
@@ -386,6 +426,12 @@ void members_failover_joined(struct ct_members *m, struct ct_member *member, int
     if (!members_failover_on(m)) {
         return;
     }
+    for (int i = 0; i < f->num_seats; i++) {
+        if (f->seats[i].id == member->voter.id && f->seats[i].member == NULL) {
+            f->seats[i].member = member;
+            f->quorum_known = false;
+        }
+    }
     if (f->begun_ns == INT64_MIN) {
         f->begun_ns = now_ns;
         members_place_lost(&m->places, f->loss.node_rank, f->loss.host, f->loss.address, now_ns);
@@ -406,6 +452,8 @@ bool members_failover_left(struct ct_members *m, const struct ct_member *member,
     if (!members_failover_on(m) || member->voter.id == 0) {
         return false;
     }
+    f->seated = is_seated(m, member) ? 0 : f->seated;
+    f->quorum_known = false;
     struct members_lost *lost = lost_of(f, member->voter.id);
     if (lost == NULL) {
         lost = &f->lost[f->num_lost++ % CT_VOTERS_BOTH];
@@ -426,6 +474,7 @@ void ct_members_dead(struct ct_members *m, uint64_t id, int64_t now_ns)
     if (lost != NULL && !lost->dead) {
         lost->dead = true;
         lost->in_time = now_ns < lost->said_ns + lease_ns(m);
+        m->failover->quorum_known = false;
         m->due.fence_ns = now_ns;
     }
 }
@@ -461,10 +510,16 @@ bool members_failover_owes(const struct ct_members *m, bool *plan)
 
 static int64_t quorum_until(const struct ct_members *m)
 {
+    struct members_failover *f = m->failover;
     struct ct_presence who;
     int64_t heard_ns[CT_VOTERS_BOTH];
-    find_presence(m, true, &who, heard_ns);
-    return ct_office_lease(&m->failover->office, &who, heard_ns, lease_ns(m));
+    find_seats(m);
+    if (!f->quorum_known) {
+        find_presence(m, true, &who, heard_ns);
+        f->quorum_ns = ct_office_lease(&f->office, &who, heard_ns, lease_ns(m));
+        f->quorum_known = true;
+    }
+    return f->quorum_ns;
 }
 
 int64_t ct_members_lease_ms(const struct ct_members *m, int64_t now_ns)

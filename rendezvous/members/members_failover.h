@@ -18,6 +18,12 @@ struct members_lost {
     bool in_time;    /* and was, before a lease after said_ns was over */
 };
 
+/* A voter on record. */
+struct members_seat {
+    uint64_t id;
+    struct ct_member *member; /* NULL = it is not there */
+};
+
 struct members_failover {
     struct ct_members_failover options;
     struct ct_job_record found; /* what this host began with */
@@ -31,6 +37,13 @@ struct members_failover {
     int64_t proposed_ns; /* when the open proposal was sent */
     struct members_lost lost[CT_VOTERS_BOTH]; /* the latest ones; a ring */
     unsigned num_lost;
+    /* The voters of office.record in the version `seated`; 0 = they have to be found again. Each
+     * message asks for them, and a job may have thousands of members. */
+    struct members_seat seats[CT_VOTERS_BOTH];
+    int num_seats;
+    uint64_t seated;
+    int64_t quorum_ns; /* until when there is a quorum, if that is known */
+    bool quorum_known;
 };
 
 /* CT_ENOMEM. Called once, after the options are copied. */
@@ -64,6 +77,9 @@ CT_MUST_CHECK int members_failover_end(struct ct_members *m, int exit_code, int6
 /* The answer to the record. Returns what has become certain; all members have been told then. */
 enum ct_proposal members_failover_pledged(struct ct_members *m, struct ct_member *member,
                                           const struct ct_msg *msg, int64_t now_ns);
+
+/* The member's said_ns has changed. */
+void members_failover_heard(struct ct_members *m, const struct ct_member *member);
 
 /* Tells a new member what is on record. */
 void members_failover_joined(struct ct_members *m, struct ct_member *member, int64_t now_ns);

@@ -476,6 +476,43 @@ static void test_a_host_without_a_quorum_is_deposed(void **state)
     end(&s);
 }
 
+static int lookups;
+
+int __real_ct_job_record_voters(const struct ct_job_record *record, uint64_t ids[CT_VOTERS_BOTH]);
+int __wrap_ct_job_record_voters(const struct ct_job_record *record, uint64_t ids[CT_VOTERS_BOTH]);
+int __wrap_ct_job_record_voters(const struct ct_job_record *record, uint64_t ids[CT_VOTERS_BOTH])
+{
+    lookups++;
+    return __real_ct_job_record_voters(record, ids);
+}
+
+/* Each beat asks how long there is a quorum. Thousands of members cannot all be searched for that.
+ */
+static void test_a_beat_looks_for_no_voter(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 2, 2, 1, 1, &first_host);
+    run_pledged(&s, 2);
+    join(&s, 3);
+    assert_true(ct_members_next(s.members) > s.now);
+    lookups = 0;
+    for (int beat = 0; beat < 5; beat++) {
+        s.now += S;
+        assert_int_equal(ct_members_lease_ms(s.members, s.now), 2000);
+        say(&s, 3, CT_MSG_BEAT, 0);
+        assert_int_equal(ct_members_lease_ms(s.members, s.now), 2000);
+        say(&s, 1, CT_MSG_BEAT, 0);
+        assert_int_equal(ct_members_lease_ms(s.members, s.now), 3000);
+        s.now += S;
+        say(&s, 2, CT_MSG_BEAT, 0);
+        assert_int_equal(ct_members_lease_ms(s.members, s.now), 3000);
+        assert_true(ct_members_next(s.members) > s.now);
+    }
+    assert_int_equal(lookups, 0);
+    end(&s);
+}
+
 /* ---- a ctrdzvd ------------------------------------------------------------------------------ */
 
 /* It gives records and leases; half of the nodes are enough for it, and nobody deposes it. */
@@ -618,6 +655,7 @@ int main(void)
         cmocka_unit_test(test_a_finished_job_stays_finished),
         cmocka_unit_test(test_less_than_half_of_a_world_decides_nothing),
         cmocka_unit_test(test_a_host_without_a_quorum_is_deposed),
+        cmocka_unit_test(test_a_beat_looks_for_no_voter),
         cmocka_unit_test(test_all_or_none_have_a_vote),
         cmocka_unit_test(test_memory_may_run_out_at_the_beginning),
     };

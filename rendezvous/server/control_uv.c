@@ -71,6 +71,7 @@ struct conn {
     bool admitted;  /* on_admit was called for it */
     bool queries;   /* its agent understands CT_MSG_QUERY */
     uint64_t voter; /* of its JOIN; 0 = none */
+    uint64_t term;  /* in which it was told that this one hosts; 0 = it was not */
 };
 
 struct ct_control {
@@ -286,7 +287,8 @@ static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
     }
     conn->channel.max_frame = CT_CONTROL_MAX_JOIN;
     msg->type = CT_MSG_ACCEPTED;
-    if (conn->control->failover.term != 0) {
+    conn->term = conn->control->failover.term;
+    if (conn->term != 0) {
         ct_control_station_introduce(options->station, &conn->control->failover, msg);
     }
     ct_addr_host((const struct sockaddr *)&conn->peer, msg->text, sizeof(msg->text));
@@ -395,7 +397,10 @@ static void on_join(struct conn *conn, const struct ct_msg_join *join, int64_t s
 {
     struct ct_control *control = conn->control;
     struct ct_err err = {0};
-    if (control->options.station != NULL && control->failover.term == 0) { /* it does not host */
+    /* It does not host, or hosts in another term. An agent pledges nothing of a term of which it
+     * was not told, so no world with it would ever begin. */
+    bool told = conn->trusted || conn->term == control->failover.term;
+    if (control->options.station != NULL && (control->failover.term == 0 || !told)) {
         ct_control_station_send_on(control->options.station, &conn->channel);
         end_soon(conn);
         return;

@@ -304,6 +304,7 @@ struct visitor {
     struct ct_link *link;
     struct ct_msg *msg; /* what it says when it is up */
     bool up, told, lost;
+    bool waits; /* it says nothing when it is up */
     enum ct_msg_type heard;
     struct ct_voter host; /* that was named in it */
 };
@@ -313,7 +314,9 @@ static void on_up(void *data, const char *address)
     struct visitor *visitor = data;
     (void)address;
     visitor->up = true;
-    ct_link_send(visitor->link, visitor->msg);
+    if (!visitor->waits) {
+        ct_link_send(visitor->link, visitor->msg);
+    }
 }
 
 static void on_message(void *data, struct ct_msg *msg)
@@ -437,6 +440,30 @@ static void test_a_station_hosts_and_stops_hosting(void **state)
     end(f);
 }
 
+/* Its workers took long to stop. Meanwhile the host lost its office and won another one. */
+static void test_who_was_told_of_an_earlier_term_does_not_join(void **state)
+{
+    struct fixture *f = new_fixture();
+    struct visitor joins = {.waits = true};
+    struct ct_members_failover hosting = {.self = {.id = 2}, .term = UINT64_C(5) << 32 | 2};
+    (void)state;
+    begin(f, &good);
+    struct ct_server *server = f->agents[1].server;
+    ct_server_host(server, &hosting);
+    visit(f, &joins, 1, CT_MSG_JOIN);
+    ct_loop_run_until(&f->loop, &joins.up);
+    ct_server_unhost(server, NULL);
+    hosting.term += UINT64_C(1) << 32;
+    ct_server_host(server, &hosting);
+    ct_link_send(joins.link, joins.msg);
+    ct_loop_run_until(&f->loop, &joins.told);
+    assert_int_equal(joins.heard, CT_MSG_VOTE);
+    ct_loop_run_until(&f->loop, &joins.lost);
+    assert_false(ct_server_has_agents(server));
+    leave(f, &joins);
+    end(f);
+}
+
 /* ---- another host of the same job ----------------------------------------------------------- */
 
 /* The agent `id` tells the first host that it hosts the job. */
@@ -550,6 +577,7 @@ int main(void)
         cmocka_unit_test(test_a_station_answers_one_question_and_sends_members_on),
         cmocka_unit_test(test_a_term_that_nobody_has_reached_is_warned_of),
         cmocka_unit_test(test_a_station_hosts_and_stops_hosting),
+        cmocka_unit_test(test_who_was_told_of_an_earlier_term_does_not_join),
         cmocka_unit_test(test_a_host_goes_on_while_it_does_not_reach_the_other_one),
         cmocka_unit_test(test_a_host_of_a_term_out_of_reach_is_not_joined),
         cmocka_unit_test(test_hosts_that_are_not_reached_fill_no_log),

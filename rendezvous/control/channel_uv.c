@@ -394,6 +394,9 @@ static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
 {
     (void)buf;
     struct ct_channel *channel = channel_of(stream);
+    if (nread > 0 && channel->finishing) {
+        return; /* nobody takes it; it is read only so that the end is noticed */
+    }
     if (nread > 0) {
         channel->in.len += (size_t)nread;
         if (channel->turns != NULL) {

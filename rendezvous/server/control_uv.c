@@ -480,6 +480,7 @@ static void send_on(struct ct_control *control, const struct ct_control_job *job
             continue;
         }
         conn->member = NULL;
+        ct_probes_forget(control->probes, conn->voter);
         conn->voter = 0;
         if (next != NULL && !conn->trusted) {
             ct_control_station_send_host(&conn->channel, next);

@@ -20,6 +20,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 /* A process that was killed is gone within milliseconds; one that the host has given up for another
  * reason matters only until its lease is over. */
@@ -211,6 +212,10 @@ void ct_probes_joined(struct ct_probes *probes, const struct ct_voter *voter)
         return;
     }
     stop_try(slot);
+    if (slot->voter.port != voter->port || strcmp(slot->voter.address, voter->address) != 0) {
+        slot->voter = *voter; /* at the former place another one may listen, or refuse */
+        slot->reached = false;
+    }
     slot->lost = false;
     slot->tries = 1;
     begin_try(probes, slot);
@@ -240,6 +245,14 @@ void ct_probes_left(struct ct_probes *probes, uint64_t id)
     struct slot *slot = id != 0 && !probes->closing ? slot_of(probes, id) : NULL;
     if (slot != NULL) {
         begin_probing(probes, slot);
+    }
+}
+
+void ct_probes_forget(struct ct_probes *probes, uint64_t id)
+{
+    struct slot *slot = id != 0 && !probes->closing ? slot_of(probes, id) : NULL;
+    if (slot != NULL) {
+        forget(slot);
     }
 }
 

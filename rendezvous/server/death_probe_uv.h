@@ -29,6 +29,9 @@ void ct_probes_joined(struct ct_probes *probes, const struct ct_voter *voter);
 void ct_probes_lost(struct ct_probes *probes, const struct ct_voter *voter);
 void ct_probes_left(struct ct_probes *probes, uint64_t id);
 
+/* It does not matter any more whether this agent is dead. */
+void ct_probes_forget(struct ct_probes *probes, uint64_t id);
+
 /* Frees it later, then calls cb. NULL is allowed and calls cb at once. */
 void ct_probes_close(struct ct_probes *probes, void (*cb)(void *data), void *data);
 

@@ -38,6 +38,7 @@ struct launch {
     struct ct_token token;
     char uuid[CT_UUID_TEXT];
     struct ct_detach detach;
+    int out; /* where --detach tells of the job; -1 = standard output was closed */
     struct ct_job_spec job;
 };
 
@@ -134,7 +135,7 @@ static int launch_job(struct launch *launch, char *const *env)
     rc = rc == 0 ? ct_prepare_token(&launch->options, env, &launch->token, &err) : rc;
     const struct ct_detach_spec spec = {&launch->options, env, launch->machine.host,
                                         launch->job.run_id};
-    rc = rc == 0 ? ct_detach_begin(&launch->detach, &spec, STDOUT_FILENO, STDERR_FILENO,
+    rc = rc == 0 ? ct_detach_begin(&launch->detach, &spec, launch->out, STDERR_FILENO,
                                    &outcome.exit_code, &err)
                  : rc;
     if (rc == CT_DETACH_LEFT) { /* another process goes on with the job */
@@ -162,7 +163,8 @@ static int launch_fleet(const struct launch *launch, char *const *argv)
 {
     int exit_code = CT_EXIT_SETUP;
     struct ct_err err = {0};
-    int rc = ct_fleet_launch(&launch->options, &launch->machine, argv, environ, &exit_code, &err);
+    int rc = ct_fleet_launch(&launch->options, &launch->machine, argv, environ, launch->out,
+                             &exit_code, &err);
     bool usage = rc == CT_EINVAL || rc == CT_EFORMAT;
     return rc == 0 ? exit_code : fail(usage ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
 }
@@ -171,7 +173,7 @@ static int ctrun(struct launch *launch, char **argv)
 {
     struct ct_err err = {0};
     launch->job.begun_ns = ct_clock_now(NULL);
-    ct_prepare_standard_fds();
+    launch->out = ct_prepare_standard_fds() ? STDOUT_FILENO : -1;
     /* Neither a reader that goes away (ctrun | head) nor `ulimit -f` must take the job with it. */
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGXFSZ, SIG_IGN);

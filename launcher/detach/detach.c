@@ -341,7 +341,15 @@ static void say_where(const struct waiter *waiter)
                        CT_REPORT_PREFIX, waiter->address, CT_REPORT_PREFIX, (long)waiter->child);
     }
     size_t size = (size_t)len < sizeof(text) ? (size_t)len : sizeof(text) - 1;
-    int rc = ct_fd_write_all(waiter->out_fd, text, size); /* the job runs all the same */
+    if (ct_fd_write_all(waiter->out_fd, text, size) == 0) {
+        return;
+    }
+    struct ct_err err = {0};
+    (void)ct_err_sys(&err, CT_EIO, errno, "cannot write to standard output");
+    len = snprintf(text, sizeof(text),
+                   "%s%s; job %s runs all the same, as process %ld: ctrun --attach %s shows it\n",
+                   CT_REPORT_PREFIX, err.text, job->id, (long)waiter->child, job->id);
+    int rc = ct_fd_write_all(waiter->err_fd, text, (size_t)len); /* there is nobody else to tell */
     (void)rc;
 }
 

@@ -37,9 +37,9 @@ enum { CT_DETACH_LEFT = 1 };
 /* Does nothing without --detach. Forks. The new process, which runs the job, returns 0. The old one
  * returns CT_DETACH_LEFT when the job runs, or has ended before: *exit_code is 0 then, or the
  * job's. Until then it shows on `err_fd` what the job writes, and passes SIGINT, SIGTERM and
- * SIGQUIT on to it. At the end it says on `out_fd` where the job is. An error belongs to whichever
- * process returns it. Call before any thread is started, and when standard input is not needed any
- * more. */
+ * SIGQUIT on to it. At the end it says on `out_fd` where the job is, or on `err_fd` if that fails
+ * or `out_fd` is -1: without its id the job is hard to find. An error belongs to whichever process
+ * returns it. Call before any thread is started, and when standard input is not needed any more. */
 CT_MUST_CHECK int ct_detach_begin(struct ct_detach *detach, const struct ct_detach_spec *spec,
                                   int out_fd, int err_fd, int *exit_code, struct ct_err *err);
 

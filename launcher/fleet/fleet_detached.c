@@ -75,16 +75,17 @@ struct fleet {
     int exit_code;
 };
 
-static void say(int fd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void say(int fd, const char *fmt, ...)
+/* Returns false if that cannot be written, with errno as it was. Mostly there is nobody else to
+ * tell. */
+static bool say(int fd, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static bool say(int fd, const char *fmt, ...)
 {
     char line[CT_ERR_TEXT_MAX + CT_HOST_LIST_MAX];
     va_list args;
     va_start(args, fmt);
     size_t size = ct_report_line(line, sizeof(line), fmt, args);
     va_end(args);
-    int rc = ct_fd_write_all(fd, line, size); /* there is nobody else to tell */
-    (void)rc;
+    return ct_fd_write_all(fd, line, size) == 0;
 }
 
 static void close_fd(int *fd)
@@ -471,14 +472,22 @@ static void say_where(const struct fleet *fleet)
     char names[CT_HOST_LIST_MAX], endpoint[CT_ADDR_JOIN_MAX];
     int count = name_nodes(fleet, true, names);
     ct_addr_join(fleet->address, fleet->port, endpoint, sizeof(endpoint));
-    say(fleet->out_fd, "job %s runs on %d machine%s without this one: %s", fleet->job_id, count,
-        count == 1 ? "" : "s", names);
-    say(fleet->out_fd,
-        "its output: ctrun --attach %s shows that of %s, and on each machine what is there",
-        fleet->job_id, fleet->job->hosts->list[0].name);
-    say(fleet->out_fd, "its status: ctrun-stat %s, while that machine hosts its store", endpoint);
     note_job(fleet, endpoint);
-    say(fleet->out_fd, "to end it: kill the process that is named above, on one of them");
+    bool said =
+        say(fleet->out_fd, "job %s runs on %d machine%s without this one: %s", fleet->job_id, count,
+            count == 1 ? "" : "s", names) &&
+        say(fleet->out_fd,
+            "its output: ctrun --attach %s shows that of %s, and on each machine what is there",
+            fleet->job_id, fleet->job->hosts->list[0].name) &&
+        say(fleet->out_fd, "its status: ctrun-stat %s, while that machine hosts its store",
+            endpoint) &&
+        say(fleet->out_fd, "to end it: kill the process that is named above, on one of them");
+    if (!said) {
+        struct ct_err err = {0};
+        (void)ct_err_sys(&err, CT_EIO, errno, "cannot write to standard output");
+        say(fleet->err_fd, "%s; job %s runs all the same: ctrun --attach %s shows it", err.text,
+            fleet->job_id, fleet->job_id);
+    }
 }
 
 static void close_all(struct fleet *fleet)

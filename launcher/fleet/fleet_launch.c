@@ -67,7 +67,7 @@ static int read_hosts(const struct ct_options *options, struct ct_hosts *hosts, 
 }
 
 /* What is started here must outlive this process, so there is no guard. */
-static int start_detached(struct ct_fleet_job *job, int *exit_code, struct ct_err *err)
+static int start_detached(struct ct_fleet_job *job, int out_fd, int *exit_code, struct ct_err *err)
 {
     size_t files = OPEN_FILES_BASE + OPEN_FILES_PER_HOST * (size_t)job->hosts->count;
     if (job->options->local_addr[0] != '\0') {
@@ -77,12 +77,12 @@ static int start_detached(struct ct_fleet_job *job, int *exit_code, struct ct_er
             "of --hosts hosts the store");
     }
     int rc = ct_open_files_raise(files, &job->nofile, err);
-    return rc != 0 ? rc
-                   : ct_fleet_detached_start(job, STDOUT_FILENO, STDERR_FILENO, exit_code, err);
+    return rc != 0 ? rc : ct_fleet_detached_start(job, out_fd, STDERR_FILENO, exit_code, err);
 }
 
 int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *machine,
-                    char *const *argv, char *const *env, int *exit_code, struct ct_err *err)
+                    char *const *argv, char *const *env, int out_fd, int *exit_code,
+                    struct ct_err *err)
 {
     char uuid[CT_UUID_TEXT];
     struct ct_hosts hosts = {0};
@@ -109,7 +109,7 @@ int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *m
         goto out;
     }
     if (options->detach) {
-        rc = start_detached(&job, exit_code, err);
+        rc = start_detached(&job, out_fd, exit_code, err);
         goto out;
     }
     size_t files = OPEN_FILES_BASE + OPEN_FILES_PER_HOST * (size_t)hosts.count;

@@ -14,10 +14,11 @@
 /* Does the command line name machines to start on? */
 bool ct_fleet_wanted(const struct ct_options *options);
 
-/* `argv` is ours, of which options->command is the end. Exit code and errors as ct_fleet_run();
- * CT_EINVAL and CT_EFORMAT are the command line's fault. */
+/* `argv` is ours, of which options->command is the end. --detach tells on `out_fd` where the job
+ * is; -1 = nobody reads it. Exit code and errors as ct_fleet_run(); CT_EINVAL and CT_EFORMAT are
+ * the command line's fault. */
 CT_MUST_CHECK int ct_fleet_launch(const struct ct_options *options,
                                   const struct ct_machine *machine, char *const *argv,
-                                  char *const *env, int *exit_code, struct ct_err *err);
+                                  char *const *env, int out_fd, int *exit_code, struct ct_err *err);
 
 #endif

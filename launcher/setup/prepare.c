@@ -22,13 +22,15 @@
 /* A worker needs a pidfd, two pipes or log files, and a connection to the store. */
 #define OPEN_FILES_PER_WORKER 6
 
-void ct_prepare_standard_fds(void)
+bool ct_prepare_standard_fds(void)
 {
+    bool has_output = fcntl(STDOUT_FILENO, F_GETFD) >= 0;
     for (int fd = 0; fd <= 2; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
-            return;
+            break;
         }
     }
+    return has_output;
 }
 
 int ct_prepare_run_id(const struct ct_resolved *resolved, char uuid[CT_UUID_TEXT], const char **out,

@@ -17,8 +17,9 @@
 #include <sys/resource.h>
 
 /* Opens /dev/null on every descriptor 0-2 that is closed. Otherwise a socket would get its number,
- * and workers would inherit the socket as their standard input or output. */
-void ct_prepare_standard_fds(void);
+ * and workers would inherit the socket as their standard input or output. Returns false if standard
+ * output was one of them. */
+bool ct_prepare_standard_fds(void);
 
 /* The id of the job: the one that was decided, or a random one, which goes to `uuid`. Gives *out,
  * borrowed from one of these. */

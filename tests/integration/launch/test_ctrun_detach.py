@@ -63,6 +63,23 @@ class OneMachine(Detached):
         self.assertEqual(shown.code, 143, shown)
         self.assertIn("received SIGTERM", shown.out)
 
+    def test_its_id_is_told_even_if_its_lines_cannot_be_written(self):
+        for where, why in ((">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
+            with self.subTest(where=where):
+                before = set(self.records())
+                argv = (program("ctrun"), "--detach", "--no-python", "sh", "-c", WAITS, self.go)
+                done = self.run_program("sh", "-c", f'exec "$@" {where}', "sh", *argv, env=self.env)
+                self.assertEqual(done.code, 0, done)  # the job runs
+                (job,) = set(self.records()) - before
+                lines = [line for line in done.err.splitlines() if line != "rank 0 up"]
+                self.assertEqual(
+                    lines,
+                    [
+                        f"ctrun: cannot write to standard output: {why}; job {job} runs all the same, as process "
+                        f"{self.records()[job]['pid']}: ctrun --attach {job} shows it"
+                    ],
+                )
+
     def test_it_outlives_its_terminal(self):
         shell = f"{program('ctrun')} --detach -n 2 --no-python sh -c '{WAITS}' {self.go}; exec sleep 600"
         env = {k: str(v) for k, v in self.env.items() if v is not None}

@@ -82,6 +82,20 @@ class Loopback(DetachedCase):
             self.assertEqual(one.wait().code, 0)
         self.assertIn("rank 2 ends", watching[1].out)
 
+    def test_its_id_is_told_even_if_its_lines_cannot_be_written(self):
+        argv = (program("ctrun"), "--hosts", "127.0.0.2,127.0.0.3", "--detach", "--launch-agent", self.agent,
+                *WORKER, self.go)  # fmt: skip
+        done = self.run_program("sh", "-c", 'exec "$@" >/dev/full', "sh", *argv, env=self.own)
+        self.assertEqual(done.code, 0, done)  # the job runs
+        (job,) = {record.rpartition("-")[0] for record in self.records()}
+        self.assertTrue(
+            done.err.endswith(
+                f"\nctrun: cannot write to standard output: No space left on device; job {job} runs all the same: "
+                f"ctrun --attach {job} shows it\n"
+            ),
+            done,
+        )
+
     def test_the_machine_of_the_terminal_leads_to_the_job(self):
         job = self.detach()
         watching = [self.start_ctrun("--attach", *args, env=self.own) for args in ((), (job[:5],))]

@@ -29,7 +29,7 @@ static int launch(const char *const *words, char *const *env, struct ct_err *err
     }
     assert_true(ct_fleet_wanted(&options));
     ct_fault_begin(-1);
-    int rc = ct_fleet_launch(&options, &machine, argv, env, &exit_code, err);
+    int rc = ct_fleet_launch(&options, &machine, argv, env, -1, &exit_code, err);
     assert_int_equal(ct_fault_end(), 0);
     assert_int_equal(exit_code, -1);
     return rc;

@@ -133,8 +133,9 @@ static int launch_job(struct launch *launch, char *const *env)
     int rc = ct_prepare_run_id(&launch->resolved, launch->uuid, &launch->job.run_id, &err);
     /* The token is taken before anything is started: the environment no longer holds it then. */
     rc = rc == 0 ? ct_prepare_token(&launch->options, env, &launch->token, &err) : rc;
-    const struct ct_detach_spec spec = {&launch->options, env, launch->machine.host,
-                                        launch->job.run_id};
+    bool given = launch->resolved.run_id_given, is_random = launch->resolved.run_id == NULL;
+    const struct ct_detach_spec spec = {&launch->options,   env,   launch->machine.host,
+                                        launch->job.run_id, given, is_random};
     rc = rc == 0 ? ct_detach_begin(&launch->detach, &spec, launch->out, STDERR_FILENO,
                                    &outcome.exit_code, &err)
                  : rc;

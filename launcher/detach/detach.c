@@ -83,11 +83,10 @@ static int make_folder(int root, const struct ct_detach_spec *spec, struct ct_de
         if (getentropy(random, sizeof(random)) != 0) {
             return ct_err_sys(err, CT_EIO, errno, "cannot draw a random id");
         }
-        const char *given = spec->options->run_id;
-        if (given == NULL && i == 0) { /* ctrun-stat shows the random run id, so this begins it */
+        if (spec->run_id_random && i == 0) { /* ctrun-stat shows the run id, so this begins it */
             (void)snprintf(job->id, sizeof(job->id), "%.8s", spec->run_id);
         } else {
-            ct_detached_job_name(given, random, job->id);
+            ct_detached_job_name(spec->run_id_given ? spec->run_id : NULL, random, job->id);
         }
         int fd = ct_state_folder_make_job(root, job->id, err);
         if (fd != CT_EBUSY) {

@@ -29,6 +29,8 @@ struct ct_detach_spec {
     char *const *env;
     const char *host;
     const char *run_id;
+    /* It names the job, or may begin its id. Neither: jobs of all users may have it. */
+    bool run_id_given, run_id_random;
 };
 
 /* Outcomes of ct_detach_begin(). */

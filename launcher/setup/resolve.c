@@ -389,6 +389,7 @@ static void resolve_run_id(const struct resolver *r)
         out->run_id = r->scheduler->job_id;
         out->run_id_from = r->scheduler->job_id_from;
     }
+    out->run_id_given = out->run_id != NULL;
     if (out->run_id == NULL && out->shared) {
         out->run_id = CT_RUN_ID_DEFAULT;
     }

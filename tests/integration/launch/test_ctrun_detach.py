@@ -200,14 +200,29 @@ class OneMachine(Detached):
                 self.assertEqual(done.out, "")
                 self.assertEqual(self.records(), {})
 
-    def start_that_waits(self):
-        """A --detach whose job waits for a machine that does not come."""
-        waiting = self.start_ctrun(
+    def start_one_of_two(self):
+        return self.start_ctrun(
             "--detach", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", "0", "--open",
             "--no-python", "true", env=self.env,
         )  # fmt: skip
+
+    def start_that_waits(self):
+        """A --detach whose job waits for a machine that does not come."""
+        waiting = self.start_one_of_two()
         waiting.wait_for("waiting for")
         return waiting
+
+    def test_jobs_of_several_machines_have_ids_of_their_own(self):
+        for one in (self.start_one_of_two(), self.start_one_of_two()):
+            self.assertEqual(one.wait().code, 0)
+        wait_until(lambda: not any(pid_alive(int(r["pid"])) for r in self.records().values()), "both have ended")
+        ids = list(self.records())
+        self.assertEqual(len(ids), 2)
+        for job in ids:
+            self.assertRegex(job, "^[0-9a-f]{8}$")
+        done = self.attach("none")  # the run id of both
+        self.assertEqual(done.code, 2, done)
+        self.assertIn("--attach none: 2 jobs begin with this; name one of these\n", done.err)
 
     def test_ctrl_c_while_it_starts(self):
         waiting = self.start_that_waits()

@@ -256,6 +256,27 @@ static int choose(struct viewer *viewer, int root, const char *word, const char 
     return at >= 0 ? 0 : at;
 }
 
+/* Says how to see a job whose ctrun cannot be seen from here. */
+static int refuse_elsewhere(const struct ct_detached_entry *entry, const char *host,
+                            struct ct_err *err)
+{
+    const struct ct_detached_job *job = &entry->job;
+    if (entry->where == CT_DETACHED_CONTAINER) {
+        return ct_err_set(err, CT_ENOENT,
+                          "job %s runs on this machine, but in another container (PID namespace), "
+                          "with the host name %s: run ctrun --attach %s there",
+                          job->id, job->host, job->id);
+    }
+    if (entry->where == CT_DETACHED_NAMESAKE) {
+        return ct_err_set(err, CT_ENOENT,
+                          "job %s runs on another machine that is called %s, too: run ctrun "
+                          "--attach %s there",
+                          job->id, job->host, job->id);
+    }
+    return ct_err_set(err, CT_ENOENT, "job %s runs on %s and not on %s: ssh %s ctrun --attach %s",
+                      job->id, job->host, host, job->host, job->id);
+}
+
 static int open_job(struct viewer *viewer, int root, const char *host, struct ct_err *err)
 {
     const struct ct_detached_job *job = &viewer->entry.job;
@@ -264,9 +285,7 @@ static int open_job(struct viewer *viewer, int root, const char *host, struct ct
         return 0; /* there is nothing here but the record */
     }
     if (viewer->entry.state == CT_DETACHED_ELSEWHERE) {
-        return ct_err_set(err, CT_ENOENT,
-                          "job %s runs on %s and not on %s: ssh %s ctrun --attach %s", job->id,
-                          job->host, host, job->host, job->id);
+        return refuse_elsewhere(&viewer->entry, host, err);
     }
     viewer->folder = ct_state_folder_open_job(root, job->id, err);
     if (viewer->folder < 0) {

@@ -124,12 +124,15 @@ static int write_record(int folder, const struct ct_detached_job *job, struct ct
 static void describe_self(struct ct_detached_job *job, const char *host)
 {
     struct ct_proctree_entry self = {0};
+    struct ct_detached_here here;
     (void)ct_proctree_read_pid(getpid(), &self);
+    ct_detached_list_here(host, &here);
     job->pid = getpid();
     job->start = self.start;
     job->begun_s = (int64_t)time(NULL);
     (void)snprintf(job->host, sizeof(job->host), "%s", host);
-    ct_detached_list_place(job->place);
+    (void)snprintf(job->place, sizeof(job->place), "%s", here.place);
+    (void)snprintf(job->machine, sizeof(job->machine), "%s", here.machine);
 }
 
 int ct_detach_note(char *const *env, const char *host, struct ct_detached_job *job,

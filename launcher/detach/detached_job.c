@@ -57,6 +57,9 @@ int ct_detached_job_print(const struct ct_detached_job *job, struct ct_buf *out)
                 job->begun_s);
     add_line(out, "host", job->host);
     add_line(out, "place", job->place);
+    if (job->machine[0] != '\0') {
+        add_line(out, "machine", job->machine);
+    }
     add_line(out, "run-id", job->run_id);
     add_line(out, "address", job->address);
     add_line(out, "program", job->program);
@@ -83,6 +86,7 @@ static bool take_field(const char *key, const char *value, struct ct_detached_jo
     } texts[] = {
         {"host", job->host, sizeof(job->host)},
         {"place", job->place, sizeof(job->place)},
+        {"machine", job->machine, sizeof(job->machine)},
         {"run-id", job->run_id, sizeof(job->run_id)},
         {"address", job->address, sizeof(job->address)},
         {"program", job->program, sizeof(job->program)},
@@ -132,6 +136,28 @@ bool ct_detached_job_parse(const char *text, struct ct_detached_job *out)
         }
     }
     return out->pid > 1 && out->host[0] != '\0' && out->place[0] != '\0';
+}
+
+enum ct_detached_where ct_detached_job_where(const struct ct_detached_job *job,
+                                             const struct ct_detached_here *here)
+{
+    bool named = strcmp(job->host, here->host) == 0;
+    bool same = strcmp(job->place, here->place) == 0;
+    size_t boot = strcspn(here->place, "/");
+    bool booted = boot > 0 && strncmp(job->place, here->place, boot + 1) == 0;
+    if (!named) {
+        return booted && !same ? CT_DETACHED_CONTAINER : CT_DETACHED_OTHER;
+    }
+    if (same) {
+        return CT_DETACHED_HERE;
+    }
+    /* Without /proc a process sees nobody, and must not take a job for dead. */
+    if (booted || boot == 0 || job->place[0] == '/') {
+        return CT_DETACHED_CONTAINER;
+    }
+    bool other = job->machine[0] != '\0' && here->machine[0] != '\0' &&
+                 strcmp(job->machine, here->machine) != 0;
+    return other ? CT_DETACHED_NAMESAKE : CT_DETACHED_BEFORE;
 }
 
 void ct_detached_job_exit_text(int exit_code, int64_t time_s, char out[CT_DETACHED_EXIT_SIZE + 1])

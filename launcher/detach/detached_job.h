@@ -20,6 +20,8 @@
 #define CT_DETACHED_ID_MAX 96
 /* The id of a start of the machine and a namespace of processes. */
 #define CT_DETACHED_PLACE_MAX 96
+/* Half of the machine's id: machine-id(5) asks to show nobody the whole. */
+#define CT_DETACHED_MACHINE_MAX 17
 /* More than the longest file `job`. */
 #define CT_DETACHED_TEXT_MAX 4096
 /* The file `exit` has this length from the start, so that it can be rewritten on a full disk. */
@@ -30,14 +32,15 @@
 #define CT_DETACHED_CTRUN_MAX 768
 
 struct ct_detached_job {
-    char id[CT_DETACHED_ID_MAX];       /* the name of its folder, which is not in the file */
-    char run_id[CT_JOB_NAME_MAX];      /* --rdzv-id */
-    char host[CT_HOST_MAX];            /* the machine on which its ctrun runs */
-    char place[CT_DETACHED_PLACE_MAX]; /* where `pid` and `start` mean something */
-    pid_t pid;                         /* of that ctrun */
-    uint64_t start;                    /* when that process began, as in /proc/PID/stat */
-    int64_t begun_s;                   /* Unix time */
-    char address[CT_JOB_ADDRESS_MAX];  /* HOST:PORT of its store; "" = not known yet */
+    char id[CT_DETACHED_ID_MAX];           /* the name of its folder, which is not in the file */
+    char run_id[CT_JOB_NAME_MAX];          /* --rdzv-id */
+    char host[CT_HOST_MAX];                /* the machine on which its ctrun runs */
+    char place[CT_DETACHED_PLACE_MAX];     /* where `pid` and `start` mean something */
+    char machine[CT_DETACHED_MACHINE_MAX]; /* "" = it has no id, or an old ctrun wrote this */
+    pid_t pid;                             /* of that ctrun */
+    uint64_t start;                        /* when that process began, as in /proc/PID/stat */
+    int64_t begun_s;                       /* Unix time */
+    char address[CT_JOB_ADDRESS_MAX];      /* HOST:PORT of its store; "" = not known yet */
     char program[CT_JOB_PROGRAM_MAX];
     /* On a machine that has only started the job: the machine that shows it, the launch agent that
      * leads there, and the path of ctrun there. "" = the job is here. */
@@ -45,6 +48,25 @@ struct ct_detached_job {
     char agent[CT_DETACHED_AGENT_MAX];
     char ctrun[CT_DETACHED_CTRUN_MAX];
 };
+
+/* Where this process is. */
+struct ct_detached_here {
+    const char *host;
+    char place[CT_DETACHED_PLACE_MAX];
+    char machine[CT_DETACHED_MACHINE_MAX];
+};
+
+/* Where the ctrun of a job is, as seen from there. */
+enum ct_detached_where {
+    CT_DETACHED_HERE,      /* its process id means the same */
+    CT_DETACHED_BEFORE,    /* on this machine, before it was started again */
+    CT_DETACHED_CONTAINER, /* on this machine, but its processes cannot be seen */
+    CT_DETACHED_NAMESAKE,  /* on another machine that has this name, too */
+    CT_DETACHED_OTHER,     /* on another machine */
+};
+
+enum ct_detached_where ct_detached_job_where(const struct ct_detached_job *job,
+                                             const struct ct_detached_here *here);
 
 /* Makes the id of a new job. `run_id` is the one that the user gave; NULL = none. */
 void ct_detached_job_name(const char *run_id, const unsigned char random[CT_DETACHED_RANDOM],

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A job runs if its ctrun does: the process with its number that began at the same moment, after
- * the same start of the same machine. A home folder may be shared by several machines, so a job
- * may be another one's.
+ * the same start of the same machine. A home folder may be shared by several machines and
+ * containers, even by some that have one name, so a job may be another one's.
  *
  * Failure modes: a folder without a record that can be read is no job. It is removed like one that
  * has ended when nothing was written into it for as long.
@@ -26,35 +26,41 @@
 /* Jobs that a message lists. */
 #define SHOWN_MAX 10
 
-void ct_detached_list_place(char out[CT_DETACHED_PLACE_MAX])
+/* Reads the first line of a file; "" if there is none. */
+static void read_line(const char *path, char *out, size_t size)
 {
-    char boot[40] = "", space[40] = "";
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd >= 0 ? read(fd, boot, sizeof(boot) - 1) : -1;
-    boot[n > 0 ? n : 0] = '\0';
-    boot[strcspn(boot, "\n")] = '\0';
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t n = fd >= 0 ? read(fd, out, size - 1) : -1;
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
     if (fd >= 0) {
         (void)close(fd);
     }
-    n = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
-    space[n > 0 ? n : 0] = '\0';
-    (void)snprintf(out, CT_DETACHED_PLACE_MAX, "%s/%s", boot, space);
 }
 
-static enum ct_detached_state state_of(const struct ct_detached_job *job, const char *host,
-                                       const char *place)
+void ct_detached_list_here(const char *host, struct ct_detached_here *out)
+{
+    char boot[40], space[40], id[40];
+    read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+    ssize_t n = readlink("/proc/self/ns/pid", space, sizeof(space) - 1);
+    space[n > 0 ? n : 0] = '\0';
+    *out = (struct ct_detached_here){.host = host};
+    (void)snprintf(out->place, sizeof(out->place), "%s/%s", boot, space);
+    read_line("/etc/machine-id", id, sizeof(id));
+    if (strlen(id) == 32 && strspn(id, "0123456789abcdef") == 32) { /* else it has none yet */
+        (void)snprintf(out->machine, sizeof(out->machine), "%.16s", id);
+    }
+}
+
+static enum ct_detached_state state_of(const struct ct_detached_job *job,
+                                       enum ct_detached_where where)
 {
     struct ct_proctree_entry process;
     if (job->via[0] != '\0') {
         return CT_DETACHED_VIA;
     }
-    if (strcmp(job->host, host) != 0) {
-        return CT_DETACHED_ELSEWHERE;
-    }
-    if (strcmp(job->place, place) != 0) {
-        /* Another container of this machine, or this machine before it was started again. */
-        size_t boot = strcspn(place, "/");
-        return strncmp(job->place, place, boot + 1) == 0 ? CT_DETACHED_ELSEWHERE : CT_DETACHED_LOST;
+    if (where != CT_DETACHED_HERE) {
+        return where == CT_DETACHED_BEFORE ? CT_DETACHED_LOST : CT_DETACHED_ELSEWHERE;
     }
     bool runs = ct_proctree_read_pid(job->pid, &process) && process.start == job->start &&
                 !ct_proctree_is_zombie(&process);
@@ -70,7 +76,7 @@ static int64_t written_s(int job)
 }
 
 /* Returns false if the folder has no record. *written tells when something was written there. */
-static bool read_entry(int root, const char *name, const char *host, const char *place,
+static bool read_entry(int root, const char *name, const struct ct_detached_here *here,
                        struct ct_detached_entry *out, int64_t *written)
 {
     char text[CT_DETACHED_TEXT_MAX], end[CT_DETACHED_EXIT_SIZE + 1];
@@ -85,7 +91,8 @@ static bool read_entry(int root, const char *name, const char *host, const char 
                  ct_detached_job_parse(text, &out->job);
     if (found) {
         /* The process first: it writes its exit code before it ends. */
-        out->state = state_of(&out->job, host, place);
+        out->where = ct_detached_job_where(&out->job, here);
+        out->state = state_of(&out->job, out->where);
         out->ended_s = *written;
         if (ct_state_folder_read(job, CT_STATE_EXIT, end, sizeof(end)) &&
             ct_detached_job_exit_parse(end, &out->exit_code, &out->ended_s)) {
@@ -163,7 +170,7 @@ static int keep_best(struct ct_detached_entry *list, int count, const char *word
 int ct_detached_list_read(int root, const char *word, const char *host,
                           struct ct_detached_entry **out, struct ct_err *err)
 {
-    char place[CT_DETACHED_PLACE_MAX];
+    struct ct_detached_here here;
     struct ct_detached_entry *list = ct_calloc((size_t)2 * CT_DETACHED_JOBS_MAX, sizeof(*list));
     if (list == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory for the list of detached jobs");
@@ -174,10 +181,10 @@ int ct_detached_list_read(int root, const char *word, const char *host,
         return CT_EIO;
     }
     int count = 0;
-    ct_detached_list_place(place);
+    ct_detached_list_here(host, &here);
     for (const struct dirent *name; (name = readdir(names)) != NULL;) {
         int64_t written;
-        count += read_entry(root, name->d_name, host, place, &list[count], &written);
+        count += read_entry(root, name->d_name, &here, &list[count], &written);
         if (count == 2 * CT_DETACHED_JOBS_MAX) {
             count = keep_best(list, count, word);
         }
@@ -205,7 +212,11 @@ static void add_entry(const struct ct_detached_entry *entry, struct ct_buf *why)
         (void)snprintf(state, sizeof(state), "is on %s", entry->job.via);
         break;
     case CT_DETACHED_ELSEWHERE:
-        (void)snprintf(state, sizeof(state), "is on %s", entry->job.host);
+        (void)snprintf(state, sizeof(state), "is %s%s",
+                       entry->where == CT_DETACHED_CONTAINER  ? "in another container, "
+                       : entry->where == CT_DETACHED_NAMESAKE ? "on another machine, "
+                                                              : "on ",
+                       entry->job.host);
         break;
     }
     ct_buf_addf(why, "  %s  %s  %s\n", entry->job.id, state, entry->job.program);
@@ -283,13 +294,13 @@ int ct_detached_list_choose(const struct ct_detached_entry *entries, int count, 
 
 void ct_detached_list_prune(int root, const char *host, int64_t now_s)
 {
-    char place[CT_DETACHED_PLACE_MAX];
+    struct ct_detached_here here;
     DIR *names = open_names(root, NULL);
-    ct_detached_list_place(place);
+    ct_detached_list_here(host, &here);
     for (const struct dirent *name; names != NULL && (name = readdir(names)) != NULL;) {
         struct ct_detached_entry entry;
         int64_t written;
-        bool found = read_entry(root, name->d_name, host, place, &entry, &written);
+        bool found = read_entry(root, name->d_name, &here, &entry, &written);
         bool via = found && entry.state == CT_DETACHED_VIA;
         bool over =
             !found || via || entry.state == CT_DETACHED_ENDED || entry.state == CT_DETACHED_LOST;

@@ -21,19 +21,19 @@ enum ct_detached_state {
     CT_DETACHED_ENDED,
     CT_DETACHED_LOST,      /* its ctrun is gone and has left no exit code */
     CT_DETACHED_VIA,       /* this machine has started it on others, and does not know */
-    CT_DETACHED_ELSEWHERE, /* it has not ended, and its ctrun is on another machine */
+    CT_DETACHED_ELSEWHERE, /* it has not ended, and its ctrun cannot be seen from here */
 };
 
 struct ct_detached_entry {
     struct ct_detached_job job;
     enum ct_detached_state state;
+    enum ct_detached_where where;
     int exit_code;   /* if it has ended */
     int64_t ended_s; /* Unix time; of a job that is lost, when its console was written last */
 };
 
-/* Says where the process ids of this process mean something: the start of this machine, and the
- * namespace. */
-void ct_detached_list_place(char out[CT_DETACHED_PLACE_MAX]);
+/* Says where this process is. `host` is borrowed. */
+void ct_detached_list_here(const char *host, struct ct_detached_here *out);
 
 /* Reads the jobs below the folder, in the order of their begin. If there are more than
  * CT_DETACHED_JOBS_MAX, keeps those that ct_detached_list_choose() would rather choose for `word`,

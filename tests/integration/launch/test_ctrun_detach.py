@@ -104,6 +104,26 @@ class OneMachine(Detached):
         self.assertEqual(again.proc.wait(testlib.DEADLINE), 7)
         os.close(again.fd)
 
+    def test_a_job_in_another_container_or_on_a_machine_of_the_same_name(self):
+        job, _ = self.detach_waiting()
+        record = self.state / "ctrun" / job / "job"
+        text, host = record.read_text(), os.uname().nodename
+        place = re.search(r"^place (\S+)/pid:\[\d+\]$", text, re.M)
+        elsewhere = [(text.replace(place.group(0), f"place {place.group(1)}/pid:[1]"),
+                      f"job {job} runs on this machine, but in another container (PID namespace), with the host "
+                      f"name {host}: run ctrun --attach {job} there")]  # fmt: skip
+        if "\nmachine " in text:  # this machine has an id
+            other = re.sub("^machine .*$", "machine 0123456789abcdef", text, flags=re.M)
+            elsewhere += [(other.replace(place.group(0), "place 0/pid:[1]"),
+                           f"job {job} runs on another machine that is called {host}, too: run ctrun --attach "
+                           f"{job} there")]  # fmt: skip
+        for changed, says in elsewhere:
+            record.write_text(changed)
+            done = self.attach(job)
+            self.assertEqual(done.code, 1, done)
+            self.assertEqual(done.err, f"ctrun: {says}\n")
+        record.write_text(text)
+
     def test_ctrl_c_leaves_the_job_alone(self):
         job, pid = self.detach_waiting()
         env = {k: str(v) for k, v in self.env.items() if v is not None}

@@ -65,12 +65,15 @@ static void a_record_is_read_as_it_was_written(void **state)
     assert_int_equal(job.start, 12345);
     assert_int_equal(job.begun_s, 1700000000);
     assert_string_equal(job.via, "");
+    assert_string_equal(job.machine, ""); /* as an old ctrun writes it */
     ct_buf_reset(&text);
+    (void)snprintf(job.machine, sizeof(job.machine), "0123456789abcdef");
     (void)snprintf(job.via, sizeof(job.via), "gpu-1");
     (void)snprintf(job.agent, sizeof(job.agent), "ssh -p 22");
     (void)snprintf(job.ctrun, sizeof(job.ctrun), "/usr/bin/ctrun");
     assert_int_equal(ct_detached_job_print(&job, &text), 0);
     assert_true(ct_detached_job_parse(ct_buf_cstr(&text), &job));
+    assert_string_equal(job.machine, "0123456789abcdef");
     assert_string_equal(job.via, "gpu-1");
     assert_string_equal(job.agent, "ssh -p 22");
     assert_string_equal(job.ctrun, "/usr/bin/ctrun");
@@ -102,6 +105,41 @@ static void a_record_that_makes_no_sense_is_none(void **state)
     assert_false(ct_detached_job_parse(longest, &job));
     assert_true(ct_detached_job_parse("pid 77\nnew field\nhost a\x1b[2J\nplace b\n", &job));
     assert_string_equal(job.host, "a?[2J");
+}
+
+static void a_job_is_here_or_elsewhere(void **state)
+{
+    static const struct {
+        const char *host, *place, *machine;
+        enum ct_detached_where where;
+    } cases[] = {
+        {"vm", "boot-1/pid:[1]", "m1", CT_DETACHED_HERE},
+        {"vm", "boot-1/pid:[1]", "", CT_DETACHED_HERE},
+        {"vm", "boot-1/pid:[2]", "m1", CT_DETACHED_CONTAINER},
+        {"vm", "boot-1/pid:[2]", "m2", CT_DETACHED_CONTAINER}, /* its file is another one */
+        {"box", "boot-1/pid:[2]", "", CT_DETACHED_CONTAINER},
+        {"vm", "boot-0/pid:[1]", "m1", CT_DETACHED_BEFORE},
+        {"vm", "boot-0/pid:[1]", "", CT_DETACHED_BEFORE}, /* of an old ctrun */
+        {"vm", "boot-0/pid:[1]", "m2", CT_DETACHED_NAMESAKE},
+        {"vm", "boot-11/pid:[1]", "m2", CT_DETACHED_NAMESAKE},
+        {"vm", "/", "", CT_DETACHED_CONTAINER}, /* it has no /proc */
+        {"node", "boot-2/pid:[1]", "m1", CT_DETACHED_OTHER},
+        {"node", "boot-1/pid:[1]", "m1", CT_DETACHED_OTHER}, /* they share the processes only */
+    };
+    struct ct_detached_here here = {"vm", "boot-1/pid:[1]", "m1"};
+    struct ct_detached_job job = job_1;
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        (void)snprintf(job.host, sizeof(job.host), "%s", cases[i].host);
+        (void)snprintf(job.place, sizeof(job.place), "%s", cases[i].place);
+        (void)snprintf(job.machine, sizeof(job.machine), "%s", cases[i].machine);
+        assert_int_equal(ct_detached_job_where(&job, &here), cases[i].where);
+    }
+    job = (struct ct_detached_job){.host = "vm", .place = "boot-0/pid:[1]", .machine = "m2"};
+    (void)snprintf(here.machine, sizeof(here.machine), "%s", ""); /* as in many containers */
+    assert_int_equal(ct_detached_job_where(&job, &here), CT_DETACHED_BEFORE);
+    (void)snprintf(here.place, sizeof(here.place), "/"); /* there is no /proc here */
+    assert_int_equal(ct_detached_job_where(&job, &here), CT_DETACHED_CONTAINER);
 }
 
 static void an_exit_code_is_read_back(void **state)
@@ -206,6 +244,10 @@ static void none_or_several_are_listed(void **state)
     assert_int_equal(choose(entries, 2, NULL, "name one of these"), CT_EINVAL);
     assert_int_equal(choose(entries, 2, NULL, "a  ended with 3"), CT_EINVAL);
     assert_int_equal(choose(entries, 2, NULL, "b  is on node-1"), CT_EINVAL);
+    entries[1].where = CT_DETACHED_CONTAINER;
+    assert_int_equal(choose(entries, 2, NULL, "b  is in another container, node-1"), CT_EINVAL);
+    entries[1].where = CT_DETACHED_NAMESAKE;
+    assert_int_equal(choose(entries, 2, NULL, "b  is on another machine, node-1"), CT_EINVAL);
 }
 
 static void a_long_list_is_cut(void **state)
@@ -255,6 +297,7 @@ int main(void)
         cmocka_unit_test(an_id_is_a_name_for_a_folder),
         cmocka_unit_test(a_record_is_read_as_it_was_written),
         cmocka_unit_test(a_record_that_makes_no_sense_is_none),
+        cmocka_unit_test(a_job_is_here_or_elsewhere),
         cmocka_unit_test(an_exit_code_is_read_back),
         cmocka_unit_test(the_job_that_is_meant_is_found),
         cmocka_unit_test(a_job_that_was_started_from_here_is_found_after_those_that_run),

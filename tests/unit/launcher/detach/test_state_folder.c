@@ -122,6 +122,7 @@ static void make(struct place *p, const char *id, const char *host, pid_t pid, i
                  int64_t ended_s)
 {
     struct ct_proctree_entry self;
+    struct ct_detached_here here;
     struct ct_detached_job job = {.begun_s = 1700000000};
     struct ct_buf text = CT_BUF_INIT;
     char end[CT_DETACHED_EXIT_SIZE + 1];
@@ -131,7 +132,8 @@ static void make(struct place *p, const char *id, const char *host, pid_t pid, i
     job.pid = pid != 0 ? pid : getpid();
     job.start = self.start;
     (void)snprintf(job.host, sizeof(job.host), "%s", host);
-    ct_detached_list_place(job.place);
+    ct_detached_list_here(host, &here);
+    (void)snprintf(job.place, sizeof(job.place), "%s", here.place);
     assert_int_equal(ct_detached_job_print(&job, &text), 0);
     assert_int_equal(ct_state_folder_write(fd, CT_STATE_JOB, ct_buf_cstr(&text), text.len, NULL),
                      0);

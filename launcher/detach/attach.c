@@ -45,6 +45,7 @@ struct viewer {
     struct ct_detached_entry entry;
     char root_path[CT_STATE_FOLDER_MAX];
     int folder, console; /* of the job */
+    int exit;            /* its file of that name; -1 = it has none */
     int pidfd;           /* of its ctrun; -1 = it does not run */
     int signals;
     int out_fd, err_fd;
@@ -179,7 +180,7 @@ static int tell_end(struct viewer *viewer)
     int exit_code;
     int64_t ended_s;
     struct tm local;
-    if (!ct_state_folder_read(viewer->folder, CT_STATE_EXIT, end, sizeof(end)) ||
+    if (!ct_state_folder_read_fd(viewer->exit, end, sizeof(end)) ||
         !ct_detached_job_exit_parse(end, &exit_code, &ended_s)) {
         say(viewer,
             "job %s has ended without an exit code: its ctrun on %s was killed, or the machine was "
@@ -295,6 +296,8 @@ static int open_job(struct viewer *viewer, int root, const char *host, struct ct
     if (viewer->console < 0) {
         return viewer->console;
     }
+    /* Opened now: the folder may be removed while somebody reads on, in a pager for days. */
+    viewer->exit = ct_state_folder_open_file(viewer->folder, CT_STATE_EXIT, O_RDONLY, NULL);
     sigemptyset(&stop);
     sigaddset(&stop, SIGINT);
     (void)pthread_sigmask(SIG_BLOCK, &stop, NULL); /* this process ends with it */
@@ -325,6 +328,7 @@ int ct_attach(const char *word, char *const *env, const char *host, int out_fd, 
 {
     struct viewer viewer = {.folder = -1,
                             .console = -1,
+                            .exit = -1,
                             .pidfd = -1,
                             .signals = -1,
                             .out_fd = out_fd,
@@ -343,7 +347,8 @@ int ct_attach(const char *word, char *const *env, const char *host, int out_fd, 
         say(&viewer, "%s", err.text);
         exit_code = CT_EXIT_SETUP;
     }
-    const int fds[] = {root, viewer.folder, viewer.console, viewer.pidfd, viewer.signals};
+    const int fds[] = {root,        viewer.folder, viewer.console,
+                       viewer.exit, viewer.pidfd,  viewer.signals};
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
         if (fds[i] >= 0) {
             (void)close(fds[i]);

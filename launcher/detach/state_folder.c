@@ -128,19 +128,25 @@ int ct_state_folder_open_file(int job, const char *name, int flags, struct ct_er
     return fd;
 }
 
+bool ct_state_folder_read_fd(int fd, char *out, size_t size)
+{
+    ssize_t n;
+    do {
+        n = pread(fd, out, size - 1, 0);
+    } while (n < 0 && errno == EINTR);
+    out[n > 0 ? n : 0] = '\0';
+    return n >= 0;
+}
+
 bool ct_state_folder_read(int job, const char *name, char *out, size_t size)
 {
     int fd = ct_state_folder_open_file(job, name, O_RDONLY, NULL);
     if (fd < 0) {
         return false;
     }
-    ssize_t n;
-    do {
-        n = read(fd, out, size - 1);
-    } while (n < 0 && errno == EINTR);
-    out[n > 0 ? n : 0] = '\0';
+    bool read = ct_state_folder_read_fd(fd, out, size);
     (void)close(fd);
-    return n >= 0;
+    return read;
 }
 
 int ct_state_folder_write(int job, const char *name, const char *text, size_t len,

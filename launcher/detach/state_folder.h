@@ -39,7 +39,9 @@ CT_MUST_CHECK int ct_state_folder_open_job(int root, const char *name, struct ct
 CT_MUST_CHECK int ct_state_folder_open_file(int job, const char *name, int flags,
                                             struct ct_err *err);
 
-/* Reads the beginning of a file as text. Returns false if there is none. */
+/* Reads the beginning of a file that is open, or of one of the folder, as text. Returns false if
+ * there is none. */
+bool ct_state_folder_read_fd(int fd, char *out, size_t size);
 bool ct_state_folder_read(int job, const char *name, char *out, size_t size);
 
 /* Replaces a file; whoever reads it sees the old content or the new one. */

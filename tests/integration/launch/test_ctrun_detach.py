@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import resource
+import shutil
 import signal
 
 import testlib
@@ -141,6 +142,19 @@ class OneMachine(Detached):
         self.end(0)
         done = self.attach(job)
         self.assertEqual(done.code, 0, done)
+
+    def test_two_may_show_it_even_if_its_folder_is_removed(self):
+        job, _ = self.detach_waiting()
+        watching = [self.start_attach(job), self.start_attach()]
+        for one in watching:
+            one.wait_for("rank 0 up")
+        shutil.rmtree(self.state / "ctrun" / job)  # as the next --detach does long after the end
+        self.end(7)
+        for one in watching:
+            done = one.wait()
+            self.assertEqual(done.code, 7, done)
+            self.assertIn("rank 0 ends", done.out)
+            self.assertIn(f"job {job} has ended with code 7", done.err)
 
     def test_ctrl_c_leaves_a_job_that_writes_more_than_is_shown(self):
         job, pid = self.detach_waiting()

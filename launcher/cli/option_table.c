@@ -62,7 +62,7 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_ATTACH, 0, true, "attach", "[JOB]",
      "show a job of --detach on this machine, by its id, a beginning of that,\n"
      "or its store's HOST:PORT; exit with its code. Default: the only one",
-     .ctrun_only = true, .topic = CT_HELP_JOB},
+     .ctrun_only = true, .topic = CT_HELP_JOB, .brief = "show such a job, and exit with its code"},
     {CT_OPT_PRINT_CONFIG, 0, true, "print-config", NULL,
      "print which scheduler was found, what would be started, and where each\n"
      "value comes from; start nothing",
@@ -75,7 +75,7 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_HELP, 'h', true, "help", "[WORD]",
      "print the usual options, those of a topic, all options (all), or those\n"
      "whose name or text has the word, and exit",
-     .topic = CT_HELP_JOB, .brief = "this help, or more about a topic"},
+     .topic = CT_HELP_JOB}, /* the overview ends with it */
     {CT_OPT_MAX_RESTARTS, 0, false, "max-restarts", "N",
      "how often to restart all workers after one of them failed. Default 0",
      .topic = CT_HELP_RESTART, .brief = "how often to restart the workers",

@@ -93,6 +93,8 @@ static void the_overview_names_all_topics_and_the_usual_options(void **state)
         const char *brief = ct_option_table[k].brief;
         assert_true(brief == NULL || strstr(ct_buf_cstr(&text), brief) != NULL);
     }
+    assert_non_null(strstr(ct_buf_cstr(&text), "\n  --detach "));
+    assert_non_null(strstr(ct_buf_cstr(&text), "\n  --attach [JOB] "));
     ct_buf_fini(&text);
     ct_buf_fini(&words);
 }

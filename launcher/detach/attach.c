@@ -14,6 +14,7 @@
 #include "common/alloc.h"
 #include "common/exit_code.h"
 #include "common/file.h"
+#include "common/text.h"
 #include "launcher/detach/console_tail.h"
 #include "launcher/detach/detached_list.h"
 #include "launcher/detach/state_folder.h"
@@ -238,12 +239,10 @@ static int choose(struct viewer *viewer, int root, const char *word, const char 
 {
     struct ct_detached_entry *entries = NULL;
     struct ct_buf why = CT_BUF_INIT;
-    int count = 0, at;
-    if (root >= 0) {
-        count = ct_detached_list_read(root, word, host, &entries, err);
-        if (count < 0) {
-            return count;
-        }
+    int count, at;
+    count = ct_detached_list_read(root, word, host, &entries, err);
+    if (count < 0) {
+        return count;
     }
     at = ct_detached_list_choose(entries, count, word, host, &why);
     if (at >= 0 && entries != NULL) {
@@ -294,6 +293,7 @@ static int open_job(struct viewer *viewer, int root, const char *host, struct ct
     }
     viewer->console = ct_state_folder_open_file(viewer->folder, CT_STATE_CONSOLE, O_RDONLY, err);
     if (viewer->console < 0) {
+        (void)ct_err_wrap(err, "job %s", job->id);
         return viewer->console;
     }
     /* Opened now: the folder may be removed while somebody reads on, in a pager for days. */
@@ -318,6 +318,15 @@ static int open_viewer(struct viewer *viewer, const char *word, char *const *env
     *root = ct_state_folder_open(viewer->root_path, false, err);
     if (*root < 0 && *root != CT_ENOENT) {
         return *root;
+    }
+    if (*root < 0) {
+        char named[CT_TEXT_EXCERPT_MAX] = "";
+        say(viewer,
+            "--attach%s%s: no detached job of yours is known on %s, and there is no folder %s "
+            "(XDG_STATE_HOME): start one with ctrun --detach",
+            word != NULL ? " " : "", word != NULL ? ct_text_excerpt(word, named) : "", host,
+            viewer->root_path);
+        return CT_EINVAL;
     }
     rc = choose(viewer, *root, word, host, err);
     return rc == 0 ? open_job(viewer, *root, host, err) : rc;

@@ -96,6 +96,16 @@ static int make_folder(int root, const struct ct_detach_spec *spec, struct ct_de
     return CT_EBUSY;
 }
 
+/* `rc` tells why the folder of a job could not be made. */
+static int refuse_folder(const char *root_path, int rc, struct ct_err *err)
+{
+    if (rc == CT_EBUSY || rc == CT_EINVAL) { /* a mistake in --agent-job */
+        return rc;
+    }
+    (void)ct_err_wrap(err, "%s", root_path);
+    return ct_state_folder_advise(err, rc);
+}
+
 static void write_exit(const struct ct_detach *detach, int exit_code)
 {
     char text[CT_DETACHED_EXIT_SIZE + 1];
@@ -115,6 +125,9 @@ static int write_record(int folder, const struct ct_detached_job *job, struct ct
     } else {
         rc = ct_state_folder_write(folder, CT_STATE_JOB, (const char *)ct_buf_bytes(&text),
                                    text.len, err);
+        if (rc != 0) {
+            (void)ct_err_wrap(err, "job %s", job->id);
+        }
     }
     ct_buf_fini(&text);
     return rc;
@@ -153,7 +166,7 @@ int ct_detach_note(char *const *env, const char *host, struct ct_detached_job *j
         describe_self(job, host);
         rc = write_record(folder, job, err);
     } else {
-        rc = folder;
+        rc = refuse_folder(root_path, folder, err);
     }
     close_fd(&folder);
     close_fd(&root);
@@ -496,9 +509,14 @@ int ct_detach_begin(struct ct_detach *detach, const struct ct_detach_spec *spec,
     detach->folder = make_folder(root, spec, &detach->job, err);
     rc = detach->folder < 0 ? detach->folder : 0;
     if (rc != 0) {
+        rc = refuse_folder(root_path, rc, err);
         goto out;
     }
     rc = open_files(detach, &console, &waiter.console, err);
+    if (rc != 0) {
+        (void)ct_err_wrap(err, "%s: job %s", root_path, detach->job.id);
+        rc = ct_state_folder_advise(err, rc);
+    }
     rc = rc == 0 ? fork_job(detach, &waiter, &before, err) : rc;
     if (rc != 0) {
         ct_state_folder_remove_job(root, detach->job.id);

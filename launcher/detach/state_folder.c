@@ -43,6 +43,16 @@ int ct_state_folder_path(char *const *env, char out[CT_STATE_FOLDER_MAX], struct
     return len < CT_STATE_FOLDER_MAX ? 0 : too_long("HOME", err);
 }
 
+int ct_state_folder_advise(struct ct_err *err, int code)
+{
+    if (err == NULL) {
+        return code;
+    }
+    const struct ct_err why = *err;
+    return ct_err_set(err, code, "%s; set XDG_STATE_HOME to a folder where you may write",
+                      why.text);
+}
+
 /* mkdir -p, of folders that are this user's alone. */
 static int make_path(const char *path, struct ct_err *err)
 {
@@ -59,8 +69,9 @@ static int make_path(const char *path, struct ct_err *err)
         part[i] = '\0';
         if (mkdir(part, 0700) != 0 && errno != EEXIST) {
             int saved = errno;
-            return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot make the folder %s",
-                              part);
+            (void)ct_err_sys(err, ct_code_from_errno(saved), saved,
+                             "cannot make the folder %s for detached jobs", part);
+            return ct_state_folder_advise(err, ct_code_from_errno(saved));
         }
     }
     return 0;
@@ -73,8 +84,13 @@ static int open_own(int at, const char *name, const char *shown, struct ct_err *
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) {
         int saved = errno;
-        int code = saved == ELOOP || saved == ENOTDIR ? CT_EPERM : ct_code_from_errno(saved);
-        return ct_err_sys(err, code, saved, "cannot open the folder %s of detached jobs", shown);
+        if (saved == ELOOP || saved == ENOTDIR) { /* of a link either, by the kernel */
+            bool is_link = fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+            return ct_err_set(err, CT_EPERM, "the folder %s of detached jobs is %s", shown,
+                              is_link ? "a symbolic link, which ctrun does not follow" : "a file");
+        }
+        return ct_err_sys(err, ct_code_from_errno(saved), saved,
+                          "cannot open the folder %s of detached jobs", shown);
     }
     if (fstat(fd, &st) != 0 || st.st_uid != geteuid()) {
         (void)close(fd);
@@ -94,7 +110,11 @@ static int open_own(int at, const char *name, const char *shown, struct ct_err *
 int ct_state_folder_open(const char *path, bool make, struct ct_err *err)
 {
     int rc = make ? make_path(path, err) : 0;
-    return rc != 0 ? rc : open_own(AT_FDCWD, path, path, err);
+    if (rc != 0) {
+        return rc;
+    }
+    int fd = open_own(AT_FDCWD, path, path, err);
+    return fd < 0 ? ct_state_folder_advise(err, fd) : fd;
 }
 
 int ct_state_folder_make_job(int root, const char *name, struct ct_err *err)
@@ -119,11 +139,11 @@ int ct_state_folder_open_file(int job, const char *name, int flags, struct ct_er
     if (fd < 0) {
         int saved = errno;
         int code = saved == ELOOP ? CT_EPERM : ct_code_from_errno(saved);
-        return ct_err_sys(err, code, saved, "cannot open %s of a detached job", name);
+        return ct_err_sys(err, code, saved, "cannot open its %s", name);
     }
     if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) {
         (void)close(fd);
-        return ct_err_set(err, CT_EPERM, "%s of a detached job is no file of this user", name);
+        return ct_err_set(err, CT_EPERM, "its %s is no file of this user", name);
     }
     return fd;
 }
@@ -166,7 +186,7 @@ int ct_state_folder_write(int job, const char *name, const char *text, size_t le
     }
     if (rc != 0) {
         (void)unlinkat(job, DRAFT, 0);
-        return ct_err_sys(err, rc, saved, "cannot write %s of a detached job", name);
+        return ct_err_sys(err, rc, saved, "cannot write its %s", name);
     }
     return 0;
 }

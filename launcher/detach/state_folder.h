@@ -24,6 +24,10 @@
 CT_MUST_CHECK int ct_state_folder_path(char *const *env, char out[CT_STATE_FOLDER_MAX],
                                        struct ct_err *err);
 
+/* Adds to an error what to do if the folder cannot be used. Returns err->code, or `code` if `err`
+ * is NULL. */
+int ct_state_folder_advise(struct ct_err *err, int code);
+
 /* Opens it, after it was made if `make`. Returns its descriptor. CT_ENOENT, CT_EPERM (another
  * user's, or a link, or open to others), CT_EIO. */
 CT_MUST_CHECK int ct_state_folder_open(const char *path, bool make, struct ct_err *err);
@@ -35,7 +39,7 @@ CT_MUST_CHECK int ct_state_folder_make_job(int root, const char *name, struct ct
 CT_MUST_CHECK int ct_state_folder_open_job(int root, const char *name, struct ct_err *err);
 
 /* Opens one of its files for reading, or makes it with `flags` of open(2). CT_EPERM if it is no
- * regular file of this user. */
+ * regular file of this user. Here and below the text of an error does not name the job. */
 CT_MUST_CHECK int ct_state_folder_open_file(int job, const char *name, int flags,
                                             struct ct_err *err);
 

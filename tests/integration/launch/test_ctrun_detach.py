@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ctrun --detach` and `ctrun --attach`: a job goes on without its terminal, and is shown again."""
 
+import errno
 import os
 import pathlib
 import re
@@ -351,7 +352,33 @@ class OneMachine(Detached):
         (root / job / "console.log").symlink_to(self.tmp / "console")
         done = self.attach(job)
         self.assertEqual(done.code, 1, done)
-        self.assertIn("cannot open console.log", done.err)
+        self.assertEqual(done.err, f"ctrun: job {job}: cannot open its console.log: {os.strerror(errno.ELOOP)}\n")
+
+    def test_a_state_folder_that_cannot_be_used_names_the_variable(self):
+        advice = "; set XDG_STATE_HOME to a folder where you may write\n"
+        root = self.state / "ctrun"
+        self.state.mkdir()
+        for make, says in (
+            (lambda: root.symlink_to(self.tmp), "a symbolic link, which ctrun does not follow"),
+            (lambda: root.write_text(""), "a file"),
+        ):
+            make()
+            for args in (("--attach",), ("--detach", "true")):
+                done = self.ctrun(*args, env=self.env)
+                self.assertEqual(done.code, 1, done)
+                self.assertEqual(done.err, f"ctrun: the folder {root} of detached jobs is {says}{advice}")
+            root.unlink()
+        for where in ("/proc/none", "/dev/null/x"):
+            done = self.ctrun("--detach", "true", env={**self.env, "XDG_STATE_HOME": where})
+            self.assertEqual(done.code, 1, done)
+            self.assert_one_line(done.err)
+            self.assertIn(f"ctrun: cannot make the folder {where} for detached jobs: ", done.err)
+            self.assertTrue(done.err.endswith(advice), done)
+        missing = self.tmp / "missing"
+        done = self.ctrun("--attach", env={**self.env, "XDG_STATE_HOME": missing})
+        self.assertEqual(done.code, 2, done)
+        self.assertIn(f"there is no folder {missing}/ctrun (XDG_STATE_HOME): start one with ctrun --detach\n", done.err)
+        self.assert_one_line(done.err)
 
     def test_what_makes_no_sense(self):
         for args, says in (

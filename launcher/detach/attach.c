@@ -86,7 +86,7 @@ static ssize_t read_console(struct viewer *viewer, char *bytes, size_t size)
     return n;
 }
 
-/* Returns false if nobody reads what is shown. */
+/* Returns false if it cannot be written, with errno as it was. */
 static bool show_past(struct viewer *viewer)
 {
     struct stat st;
@@ -103,12 +103,15 @@ static bool show_past(struct viewer *viewer)
         const char *end = memchr(bytes, '\n', len);
         from = end != NULL && (size_t)(end - bytes) + 1 < len ? (size_t)(end - bytes) + 1 : 0;
     }
-    bool read = ct_fd_write_all(viewer->out_fd, bytes + from, len - from) == 0;
+    bool written = ct_fd_write_all(viewer->out_fd, bytes + from, len - from) == 0;
+    int saved = errno;
     ct_free(bytes);
-    return read;
+    errno = saved;
+    return written;
 }
 
-/* Shows some of what is new. Returns the number of bytes, or -1 if nobody reads them. */
+/* Shows some of what is new. Returns the number of bytes, or -1 if they cannot be written, with
+ * errno as it was. */
 static ssize_t show_new(struct viewer *viewer)
 {
     char bytes[16384];
@@ -143,6 +146,18 @@ static int leave(const struct viewer *viewer)
     return CT_EXIT_SIGNAL_BASE + SIGINT;
 }
 
+/* Returns the exit code when the output cannot be written, for the reason in errno. */
+static int lose_output(const struct viewer *viewer)
+{
+    struct ct_err err = {0};
+    if (errno == EPIPE) {
+        return CT_EXIT_SIGNAL_BASE + SIGPIPE; /* whoever read it has gone, and knows */
+    }
+    (void)ct_err_sys(&err, CT_EIO, errno, "cannot write to standard output");
+    say(viewer, "%s; ctrun --attach %s shows the job again", err.text, viewer->entry.job.id);
+    return CT_EXIT_SETUP;
+}
+
 /* Returns 0 when the job's ctrun has ended and all that it wrote is shown, or at Ctrl-C after its
  * end; else the exit code of this one. A slow terminal may never have shown all that a job writes,
  * so signals are looked at between any two pieces. */
@@ -160,9 +175,12 @@ static int follow(struct viewer *viewer)
             return runs ? leave(viewer) : 0;
         }
         runs = runs && !(n > 0 && ready[0].revents != 0);
-        shown = n > 0 && ready[2].revents != 0 ? -1 : show_new(viewer);
-        if (shown < 0) {
+        if (n > 0 && ready[2].revents != 0) {
             return CT_EXIT_SIGNAL_BASE + SIGPIPE;
+        }
+        shown = show_new(viewer);
+        if (shown < 0) {
+            return lose_output(viewer);
         }
         if (shown == 0 && !runs) {
             return 0;
@@ -215,7 +233,7 @@ static int view(struct viewer *viewer)
 {
     say_what_is_shown(viewer);
     if (!show_past(viewer)) {
-        return CT_EXIT_SIGNAL_BASE + SIGPIPE;
+        return lose_output(viewer);
     }
     int code = follow(viewer);
     return code != 0 ? code : tell_end(viewer);
@@ -302,6 +320,9 @@ static int open_job(struct viewer *viewer, int root, const char *host, struct ct
     sigaddset(&stop, SIGINT);
     (void)pthread_sigmask(SIG_BLOCK, &stop, NULL); /* this process ends with it */
     viewer->signals = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (viewer->signals < 0) { /* Ctrl-C would have no effect */
+        return ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot wait for signals");
+    }
     if (viewer->entry.state == CT_DETACHED_RUNS) {
         open_process(job, &viewer->pidfd);
     }

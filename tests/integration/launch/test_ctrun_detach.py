@@ -403,6 +403,15 @@ class OneMachine(Detached):
         self.assertEqual(shim.code, 2, shim)
         self.assertIn("--detach has no meaning here", shim.err)
 
+    def test_output_that_cannot_be_written(self):
+        job, _ = self.detach_waiting()
+        wait_until(lambda: "up" in self.text_of(job), "the worker runs")
+        argv = (program("ctrun"), "--attach", job)
+        done = self.run_program("sh", "-c", 'exec "$@" >/dev/full', "sh", *argv, env=self.env)
+        self.assertEqual(done.code, 1, done)
+        says = f"No space left on device; ctrun --attach {job} shows the job again\n"
+        self.assertTrue(done.err.endswith(says), done)
+
     def test_a_reader_that_leaves(self):
         job, pid = self.detach_waiting()  # it writes nothing more
         wait_until(lambda: "up" in self.text_of(job), "the worker runs")

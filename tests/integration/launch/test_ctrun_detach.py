@@ -8,10 +8,17 @@ import re
 import resource
 import shutil
 import signal
+import socket
 
 import testlib
 from testlib import main, pid_alive, program, wait_until
 from testlib.case import WAITS, DetachedCase
+
+
+def free_port():
+    """Not 29500, at which another test's ctrun may wait for a second machine, and would take ours."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return str(probe.getsockname()[1])
 
 
 class Detached(DetachedCase):
@@ -235,20 +242,21 @@ class OneMachine(Detached):
                 self.assertEqual(done.out, "")
                 self.assertEqual(self.records(), {})
 
-    def start_one_of_two(self):
+    def start_one_of_two(self, port):
         return self.start_ctrun(
-            "--detach", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", "0", "--open",
+            "--detach", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", port, "--open",
             "--no-python", "true", env=self.env,
         )  # fmt: skip
 
     def start_that_waits(self):
         """A --detach whose job waits for a machine that does not come."""
-        waiting = self.start_one_of_two()
+        waiting = self.start_one_of_two(free_port())
         waiting.wait_for("waiting for")
         return waiting
 
     def test_jobs_of_several_machines_have_ids_of_their_own(self):
-        for one in (self.start_one_of_two(), self.start_one_of_two()):
+        port = free_port()
+        for one in (self.start_one_of_two(port), self.start_one_of_two(port)):
             self.assertEqual(one.wait().code, 0)
         wait_until(lambda: not any(pid_alive(int(r["pid"])) for r in self.records().values()), "both have ended")
         ids = list(self.records())

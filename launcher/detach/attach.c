@@ -257,8 +257,7 @@ static int choose(struct viewer *viewer, int root, const char *word, const char 
 {
     struct ct_detached_entry *entries = NULL;
     struct ct_buf why = CT_BUF_INIT;
-    int count, at;
-    count = ct_detached_list_read(root, word, host, &entries, err);
+    int count = ct_detached_list_read(root, word, host, &entries, err), at;
     if (count < 0) {
         return count;
     }

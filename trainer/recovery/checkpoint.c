@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Saves into FILE.tmp beside the target and renames it; on failure FILE.tmp is removed. A file is
+ * Saves into FILE.tmp beside the target and renames it; on failure FILE.tmp is removed. If two
+ * processes save at once, the one that began last succeeds, and the other one fails. A file is
  * loaded only if all names, shapes and checksums are right: a file of another model is CT_EINVAL
  * with the first difference, a damaged one CT_EFORMAT. The caller closes an opened file.
  */
@@ -20,6 +21,9 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* How often a file that others make again and again is removed. */
+#define ATTEMPTS 10
 
 /* Weight and bias of each layer, among the parameters and in each optimizer state. */
 #define TENSORS_MAX (2 * CT_LAYERS_MAX * (1 + CT_OPTIMIZER_STATES_MAX))
@@ -54,15 +58,34 @@ static char *temporary_path(const char *path)
     return ct_asprintf("%s.tmp", path);
 }
 
-static int open_temporary(const char *path, const char *temporary, struct ct_err *err)
+static int cannot_write(const char *path, const char *temporary, int errnum, struct ct_err *err)
 {
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0) {
-        int saved = errno;
-        return ct_err_sys(err, ct_code_from_errno(saved), saved,
-                          "cannot write checkpoint %s (by way of %s)", path, temporary);
+    return ct_err_sys(err, ct_code_from_errno(errnum), errnum,
+                      "cannot write checkpoint %s (by way of %s)", path, temporary);
+}
+
+/* Makes a new file: one that is there may be what a killed writer has left, or that of a process
+ * that still writes, which then finds that it is not the last one (see is_named()). Two processes
+ * that wrote into one file would leave a mixture of both. */
+static int make_temporary(const char *path, const char *temporary, struct ct_err *err)
+{
+    int fd = -1, saved = EEXIST;
+    for (int i = 0; fd < 0 && saved == EEXIST && i < ATTEMPTS; i++) {
+        if (unlink(temporary) != 0 && errno != ENOENT) {
+            return cannot_write(path, temporary, errno, err);
+        }
+        fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        saved = errno;
     }
-    return fd;
+    return fd >= 0 ? fd : cannot_write(path, temporary, saved, err);
+}
+
+/* Does the name still lead to the file that is open? */
+static bool is_named(int fd, const char *name)
+{
+    struct stat ours, named;
+    return fstat(fd, &ours) == 0 && lstat(name, &named) == 0 && ours.st_dev == named.st_dev &&
+           ours.st_ino == named.st_ino;
 }
 
 int ct_checkpoint_probe(const char *path, struct ct_err *err)
@@ -77,13 +100,21 @@ int ct_checkpoint_probe(const char *path, struct ct_err *err)
     if (temporary == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int fd = open_temporary(path, temporary, err);
+    const int flags = O_WRONLY | O_CLOEXEC | O_NOFOLLOW;
+    int fd = open(temporary, flags | O_CREAT | O_EXCL, 0666);
+    bool made = fd >= 0;
+    if (!made && errno == EEXIST) { /* perhaps a process is writing it, so it stays as it is */
+        fd = open(temporary, flags);
+    }
+    int rc = fd >= 0 ? 0 : cannot_write(path, temporary, errno, err);
     if (fd >= 0) {
         (void)close(fd);
+    }
+    if (made) {
         (void)unlink(temporary);
     }
     ct_free(temporary);
-    return fd < 0 ? fd : 0;
+    return rc;
 }
 
 /* The numbers of the metadata as text. */
@@ -138,18 +169,21 @@ static int save_to(int fd, const char *temporary, const char *path,
         int saved = errno;
         rc = ct_err_sys(err, CT_EIO, saved, "cannot sync");
     }
-    if (close(fd) != 0 && rc == 0) {
-        int saved = errno;
-        rc = ct_err_sys(err, CT_EIO, saved, "cannot close");
+    bool ours = is_named(fd, temporary);
+    if (rc == 0 && !ours) {
+        rc = ct_err_set(err, CT_EBUSY, "another process has begun to write it, too");
     }
     if (rc == 0 && rename(temporary, path) != 0) {
         int saved = errno;
         rc = ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot rename");
     }
     if (rc != 0) {
-        (void)unlink(temporary);
+        if (ours) {
+            (void)unlink(temporary);
+        }
         (void)ct_err_wrap(err, "checkpoint %s", temporary);
     }
+    (void)close(fd); /* after fsync() nothing is left that could fail */
     return rc;
 }
 
@@ -160,7 +194,7 @@ int ct_checkpoint_save(const char *path, const struct ct_state_view *state,
     if (temporary == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = open_temporary(path, temporary, err);
+    int rc = make_temporary(path, temporary, err);
     if (rc >= 0) {
         rc = save_to(rc, temporary, path, state, point, err);
     }

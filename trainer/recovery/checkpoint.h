@@ -33,9 +33,11 @@ struct ct_state_view {
 };
 
 /* Checks that a checkpoint can be written there, by creating the temporary file once, so that a
- * long training does not end without one. The message names both files. */
+ * long training does not end without one. A temporary file that is there stays as it is. The
+ * message names both files. */
 CT_MUST_CHECK int ct_checkpoint_probe(const char *path, struct ct_err *err);
 
+/* CT_EBUSY if another process has begun to save to this path meanwhile. */
 CT_MUST_CHECK int ct_checkpoint_save(const char *path, const struct ct_state_view *state,
                                      const struct ct_progress_point *point, struct ct_err *err);
 

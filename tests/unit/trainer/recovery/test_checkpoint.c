@@ -7,9 +7,29 @@
 #include "tests/lib/tmpdir.h"
 #include "trainer/recovery/checkpoint.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* The temporary file that another process replaces while it is brought to the disk; NULL = none. */
+static const char *replaced;
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+    if (replaced != NULL) {
+        assert_int_equal(unlink(replaced), 0);
+        FILE *half = fopen(replaced, "we");
+        assert_non_null(half);
+        assert_true(fputs("half", half) >= 0);
+        assert_int_equal(fclose(half), 0);
+        replaced = NULL;
+    }
+    return __real_fsync(fd);
+}
 
 static struct ct_layout make_layout(size_t hidden)
 {
@@ -179,6 +199,61 @@ static void test_a_failed_save_keeps_the_old_file(void **state)
     ct_tmpdir_free(dir);
 }
 
+static void expect_text(const char *path, const char *want)
+{
+    char text[16] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(read(fd, text, sizeof text - 1), strlen(want));
+    assert_string_equal(text, want);
+    assert_int_equal(close(fd), 0);
+}
+
+/* A process that starts, and one that saves, write nothing into the file of one that saves. */
+static void test_the_file_of_another_writer_is_left_alone(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new();
+    char *path = ct_tmpdir_path(dir, "c");
+    char *temporary = ct_tmpdir_write(dir, "c.tmp", "theirs", 6);
+    int theirs = open(temporary, O_RDWR | O_CLOEXEC);
+    struct ct_layout layout = make_layout(7);
+    struct ct_state_view saved = make_state(&layout, CT_OPTIMIZER_SGD, 1);
+    const struct ct_progress_point point = {.step = 1, .epoch = 1, .seed = 1};
+    struct stat st;
+    assert_int_equal(ct_checkpoint_probe(path, NULL), 0);
+    expect_text(temporary, "theirs");
+    assert_int_equal(ct_checkpoint_save(path, &saved, &point, NULL), 0);
+    assert_int_equal(fstat(theirs, &st), 0);
+    assert_int_equal(st.st_size, 6);
+    assert_int_equal(access(temporary, F_OK), -1);
+    assert_int_equal(close(theirs), 0);
+    free_state(&saved);
+    free(temporary);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
+static void test_half_a_file_of_another_writer_does_not_replace_the_old_one(void **state)
+{
+    (void)state;
+    char *dir = ct_tmpdir_new();
+    char *path = ct_tmpdir_write(dir, "c", "old", 3);
+    char *temporary = ct_tmpdir_path(dir, "c.tmp");
+    struct ct_layout layout = make_layout(7);
+    struct ct_state_view saved = make_state(&layout, CT_OPTIMIZER_SGD, 1);
+    const struct ct_progress_point point = {.step = 1, .epoch = 1, .seed = 1};
+    struct ct_err err = {0};
+    replaced = temporary;
+    assert_int_equal(ct_checkpoint_save(path, &saved, &point, &err), CT_EBUSY);
+    assert_non_null(strstr(err.text, "c.tmp: another process"));
+    expect_text(path, "old");
+    expect_text(temporary, "half");
+    free_state(&saved);
+    free(temporary);
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
 struct save_case {
     char *path;
     struct ct_state_view view;
@@ -212,6 +287,8 @@ int main(void)
         cmocka_unit_test(test_metadata_are_checked),
         cmocka_unit_test(test_unwritable_paths_are_found_early),
         cmocka_unit_test(test_a_failed_save_keeps_the_old_file),
+        cmocka_unit_test(test_the_file_of_another_writer_is_left_alone),
+        cmocka_unit_test(test_half_a_file_of_another_writer_does_not_replace_the_old_one),
         cmocka_unit_test(test_survives_faults),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);

@@ -33,7 +33,8 @@ char *ct_checkpoint_dir_path(const char *dir, int64_t step)
     return ct_asprintf("%s/" PREFIX "%0*" PRId64 SUFFIX, dir, DIGITS, step);
 }
 
-/* Returns the step in a checkpoint's name that ends with `suffix`; -1 for any other name. */
+/* Returns the step in a checkpoint's name that ends with `suffix`; -1 for any other name, also for
+ * one with more leading zeros than ours have, since a step must lead back to its file. */
 static int64_t step_of(const char *name, const char *suffix)
 {
     size_t len = strlen(name), prefix = strlen(PREFIX), tail = strlen(suffix);
@@ -47,6 +48,9 @@ static int64_t step_of(const char *name, const char *suffix)
     digits[count] = '\0';
     const char *first = digits + strspn(digits, "0"); /* strict numbers have no leading zeros */
     int64_t step;
+    if (count > DIGITS && digits[0] == '0') {
+        return -1;
+    }
     if (*first == '\0') {
         return 0;
     }
@@ -145,6 +149,9 @@ static int newest_of(const char *dir, const int64_t *steps, size_t count,
         ct_free(path);
         if (rc == 0) {
             return 0;
+        }
+        if (rc == CT_ENOENT) { /* another process has removed it since the folder was read */
+            continue;
         }
         if (!is_damage(rc)) {
             return ct_err_set(err, rc, "%s", reason.text);

@@ -31,8 +31,9 @@ CT_MUST_CHECK int ct_checkpoint_dir_probe(const char *dir, struct ct_err *err);
 enum { CT_CHECKPOINT_DIR_E_NONE = 1 };
 
 /* Opens the newest complete checkpoint. Torn and damaged ones are skipped, with a line each in
- * `warnings`. CT_CHECKPOINT_DIR_E_NONE if there is no complete one; CT_EINVAL if the newest
- * complete one is of another model. */
+ * `warnings`, and so is one that has been removed meanwhile, without a line.
+ * CT_CHECKPOINT_DIR_E_NONE if there is no complete one; CT_EINVAL if the newest complete one is of
+ * another model. */
 CT_MUST_CHECK int ct_checkpoint_dir_newest(const char *dir, const struct ct_layout *layout,
                                            enum ct_optimizer_kind optimizer,
                                            struct ct_safetensors *file,

@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static bool folder_breaks; /* after its first entry */
+static bool folder_breaks;   /* after its first entry */
+static const char *vanishes; /* a file that is removed when the folder has been read; NULL = none */
 
 struct dirent *__real_readdir64(DIR *dir);
 struct dirent *__wrap_readdir64(DIR *dir);
@@ -24,7 +25,13 @@ struct dirent *__wrap_readdir64(DIR *dir)
         errno = EIO;
         return NULL;
     }
-    return __real_readdir64(dir);
+    struct dirent *entry = __real_readdir64(dir);
+    if (entry == NULL && vanishes != NULL) {
+        assert_int_equal(unlink(vanishes), 0);
+        vanishes = NULL;
+        errno = 0;
+    }
+    return entry;
 }
 
 struct folder {
@@ -109,6 +116,7 @@ static void test_only_names_of_ours_count(void **state)
         "model.safetensors",
         "step-99999999999999999999.safetensors",
         "step--00000000001.safetensors",
+        "step-0000000000007.safetensors", /* step 7 has one zero less */
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         free(ct_tmpdir_write(f.dir, others[i], "x", 1));
@@ -174,6 +182,25 @@ static void test_newest_whole_one_is_taken(void **state)
                                  "tensors is "));
     assert_non_null(strstr(text, "step-000000000040.safetensors: "));
     assert_non_null(strstr(text, "step-000000000030.safetensors: truncated"));
+    ct_buf_fini(&warnings);
+    free_folder(&f);
+}
+
+/* A process of a machine that the launcher has lost may still save, and remove the oldest. */
+static void test_one_that_vanishes_meanwhile_is_passed_over(void **state)
+{
+    (void)state;
+    struct folder f = make_folder();
+    struct ct_buf warnings = CT_BUF_INIT;
+    struct ct_progress_point point;
+    save(&f, 10, 10);
+    save(&f, 20, 20);
+    char *path = ct_checkpoint_dir_path(f.dir, 20);
+    vanishes = path;
+    assert_int_equal(newest(&f, &point, &warnings, NULL), 0);
+    assert_int_equal(point.step, 10);
+    assert_int_equal(warnings.len, 0);
+    ct_free(path);
     ct_buf_fini(&warnings);
     free_folder(&f);
 }
@@ -323,6 +350,7 @@ int main(void)
         cmocka_unit_test(test_no_folder_holds_none),
         cmocka_unit_test(test_half_a_folder_is_none),
         cmocka_unit_test(test_newest_whole_one_is_taken),
+        cmocka_unit_test(test_one_that_vanishes_meanwhile_is_passed_over),
         cmocka_unit_test(test_each_damaged_byte_is_found),
         cmocka_unit_test(test_another_model_is_an_error),
         cmocka_unit_test(test_start_makes_the_folder_ready),

@@ -122,6 +122,9 @@ static int check_metadata(const cJSON *metadata, struct ct_err *err)
 {
     bool ok = cJSON_IsObject(metadata);
     const cJSON *item;
+    if (cJSON_GetArraySize(metadata) > CT_METADATA_MAX) {
+        return ct_err_set(err, CT_ELIMIT, "more than %d entries of " METADATA_KEY, CT_METADATA_MAX);
+    }
     cJSON_ArrayForEach(item, metadata)
     {
         ok = ok && cJSON_IsString(item);

@@ -20,6 +20,8 @@
 #define CT_TENSOR_DIMS_MAX 8
 /* More than any MLP has. It limits what a hostile header can cost. */
 #define CT_TENSORS_MAX 65536
+/* Ours are nine. Each is looked up by its number, so a header of many would take hours. */
+#define CT_METADATA_MAX 4096
 
 struct ct_tensor {
     const char *name;  /* the file object owns it */

@@ -138,6 +138,37 @@ static void test_deep_nesting_is_refused(void **state)
     free(json);
 }
 
+static int parse_metadata(size_t entries, struct ct_err *err)
+{
+    static const char entry[] = ",\"k\":\"v\"";
+    size_t len = sizeof entry - 1;
+    static const char begin[] = "{\"__metadata__\":{";
+    char *json = malloc(sizeof begin + entries * len + sizeof "}}");
+    assert_non_null(json);
+    memcpy(json, begin, sizeof begin);
+    char *end = json + strlen(json);
+    for (size_t i = 0; i < entries; i++) {
+        memcpy(end, entry + (i == 0), len);
+        end += len - (i == 0);
+    }
+    memcpy(end, "}}", sizeof "}}");
+    struct ct_safetensors file = {.fd = -1};
+    int rc = parse(json, 0, &file, err);
+    ct_safetensors_fini(&file);
+    free(json);
+    return rc;
+}
+
+/* Reading them all costs the square of their number. */
+static void test_metadata_are_limited(void **state)
+{
+    (void)state;
+    struct ct_err err = {0};
+    assert_int_equal(parse_metadata(CT_METADATA_MAX, &err), 0);
+    assert_int_equal(parse_metadata(CT_METADATA_MAX + 1, &err), CT_ELIMIT);
+    assert_non_null(strstr(err.text, "more than 4096 entries of __metadata__"));
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static void expect_file(const char *dir, const void *bytes, size_t len, const char *why)
@@ -274,6 +305,7 @@ int main(void)
         cmocka_unit_test(test_empty_shapes),
         cmocka_unit_test(test_refuses_hostile_headers),
         cmocka_unit_test(test_deep_nesting_is_refused),
+        cmocka_unit_test(test_metadata_are_limited),
         cmocka_unit_test(test_hostile_files),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_every_truncation_is_noticed),

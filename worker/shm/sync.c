@@ -180,9 +180,10 @@ static int watch_peer(struct sync *sync, int rank, struct ct_err *err)
     /* Read after pidfd_open(), so that it belongs to the process behind the descriptor. */
     uint64_t started = 0;
     int rc = fd >= 0 ? proc_start_time(pid, &started) : CT_ENOENT;
-    if (rc == CT_ENOMEM) {
+    if (rc == CT_ENOMEM || rc == CT_ELIMIT) { /* of this process: it says nothing of the peer */
         (void)close(fd);
-        return ct_err_set(err, rc, "out of memory");
+        return ct_err_set(err, rc, "cannot watch rank %d (pid %ld): %s", name_of(sync, rank),
+                          (long)pid, rc == CT_ENOMEM ? "out of memory" : "too many open files");
     }
     if (rc != 0 || started != slot->start_time) {
         if (fd >= 0) {

@@ -5,6 +5,7 @@
  */
 #include "tests/lib/ct_test.h"
 
+#include "worker/job/proc.h"
 #include "worker/shm/arena.h"
 #include "worker/shm/shm.h"
 
@@ -12,6 +13,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define TOKEN "00112233445566778899aabbccddeeff"
@@ -160,6 +162,36 @@ static void an_arena_names_buffers_by_offset(void **state)
     shm_fini(&shm);
 }
 
+/* The last descriptor is enough to watch the peer's end, but not to see when the peer began. */
+static void a_lack_of_descriptors_is_not_the_end_of_a_peer(void **state)
+{
+    (void)state;
+    struct shm made = SHM_INIT;
+    struct sync sync;
+    char invitation[SHM_INVITATION_MAX];
+    struct ct_err err = {0};
+    assert_int_equal(shm_create(&made, 2, invitation, NULL), 0);
+    assert_int_equal(sync_init(&sync, made.page, 0, 2, 1, 1000, NULL), 0);
+    struct sync_slot *peer = &made.page->slots[1];
+    peer->pid = getppid();
+    assert_int_equal(proc_start_time(peer->pid, &peer->start_time), 0);
+    atomic_store(&peer->presence, SYNC_PRESENT);
+    atomic_store(&made.page->present, 1);
+    int last = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(close(last), 0);
+    struct rlimit before, few;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){.rlim_cur = (rlim_t)last + 1, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    int rc = sync_join(&sync, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(rc, CT_ELIMIT);
+    assert_non_null(strstr(err.text, "cannot watch rank 1 (pid "));
+    assert_int_equal(atomic_load(&made.page->verdict), 0);
+    sync_fini(&sync);
+    shm_fini(&made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -168,6 +200,7 @@ int main(void)
         cmocka_unit_test(refuses_what_is_not_rank_0s_file),
         cmocka_unit_test(refuses_another_version_and_size),
         cmocka_unit_test(an_arena_names_buffers_by_offset),
+        cmocka_unit_test(a_lack_of_descriptors_is_not_the_end_of_a_peer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,13 +129,14 @@ static int await_key(struct ctw_job *job, const char *full, int64_t timeout_ms, 
                      struct ct_err *err)
 {
     int64_t deadline = ct_deadline_in(NULL, timeout_ms);
-    int64_t left = timeout_ms;
+    int64_t left = ct_deadline_left_ms(NULL, deadline);
     int rc;
     do {
-        rc = ct_client_get(job->client, full, left < SLICE_MS ? left : SLICE_MS, out, err);
+        bool whole = left < 0 || left > SLICE_MS; /* negative: there is no deadline */
+        rc = ct_client_get(job->client, full, whole ? SLICE_MS : left, out, err);
         left = ct_deadline_left_ms(NULL, deadline);
-    } while (rc == CT_ETIMEDOUT && left > 0 && !order_reader_ended(&job->handover));
-    return rc == CT_ETIMEDOUT && left > 0 ? order_reader_check(&job->handover, err) : rc;
+    } while (rc == CT_ETIMEDOUT && left != 0 && !order_reader_ended(&job->handover));
+    return rc == CT_ETIMEDOUT && left != 0 ? order_reader_check(&job->handover, err) : rc;
 }
 
 int ctw_job_get_within(struct ctw_job *job, const char *key, int64_t timeout_ms, struct ct_buf *out,

@@ -342,9 +342,10 @@ static void say_where(const struct waiter *waiter)
     int len;
     if (waiter->spec->options
             ->agent_stdin) { /* the ctrun there says the rest, once for all machines */
-        len = snprintf(text, sizeof(text), "%s%s: process %ld, its output is in %s/%s/%s there\n",
-                       CT_REPORT_PREFIX, waiter->spec->host, (long)waiter->child, waiter->root_path,
-                       job->id, CT_STATE_CONSOLE);
+        len =
+            snprintf(text, sizeof(text), "%s%s: process %ld" CT_DETACH_OUTPUT_IN "%s/%s/%s there\n",
+                     CT_REPORT_PREFIX, waiter->spec->host, (long)waiter->child, waiter->root_path,
+                     job->id, CT_STATE_CONSOLE);
     } else {
         len = snprintf(text, sizeof(text),
                        "%sjob %s runs on %s without this terminal, as process %ld\n"

@@ -33,6 +33,10 @@ struct ct_detach_spec {
     bool run_id_given, run_id_random;
 };
 
+/* A ctrun that another one has started says this in the line by which it tells that its workers
+ * run. */
+#define CT_DETACH_OUTPUT_IN ", its output is in "
+
 /* Outcomes of ct_detach_begin(). */
 enum { CT_DETACH_LEFT = 1 };
 

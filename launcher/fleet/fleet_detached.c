@@ -10,8 +10,9 @@
  * yet.
  *
  * Failure modes: a launch agent that ends with another code ends the start, as does join_timeout;
- * with --nnodes MIN:MAX the job may run without that machine. A launch agent that does not end is
- * killed.
+ * with --nnodes MIN:MAX the job may run without that machine. Code 0 alone does not count, because
+ * not every launch agent passes on the code of what it has started: the ctrun there must have said
+ * that its workers run. A launch agent that does not end is killed.
  *
  * It needs no event loop: there are only pipes and processes to wait for, for as long as the start
  * takes.
@@ -56,6 +57,7 @@ struct node {
     int in, out;           /* its standard input; its output and errors. -1 = closed */
     bool started;          /* the workers there run */
     bool spoke;            /* ctrun has said something there */
+    bool runs;             /* it has said that its workers run */
     size_t len;
     char line[LINE_MAX_LEN];
 };
@@ -103,6 +105,9 @@ static void show_line(struct fleet *fleet, struct node *node)
     node->spoke =
         node->spoke || (node->len >= sizeof(CT_REPORT_PREFIX) - 1 &&
                         memcmp(node->line, CT_REPORT_PREFIX, sizeof(CT_REPORT_PREFIX) - 1) == 0);
+    /* Some launch agents put the name of the machine in front of its lines. */
+    node->runs = node->runs || memmem(node->line, node->len, CT_DETACH_OUTPUT_IN,
+                                      sizeof(CT_DETACH_OUTPUT_IN) - 1) != NULL;
     int rc = ct_fd_write_all(fleet->err_fd, node->line, node->len); /* the job goes on */
     (void)rc;
     node->len = 0;
@@ -159,6 +164,16 @@ static int count_started(const struct fleet *fleet)
     return count;
 }
 
+/* Counts the launch agents that have not ended. */
+static int running(const struct fleet *fleet)
+{
+    int count = 0;
+    for (int i = 0; i < fleet->job->hosts->count; i++) {
+        count += fleet->nodes[i].child.pidfd >= 0;
+    }
+    return count;
+}
+
 /* Names the machines that have started, or those that have not. */
 static int name_nodes(const struct fleet *fleet, bool started, char text[CT_HOST_LIST_MAX])
 {
@@ -193,8 +208,9 @@ static void take_end(struct fleet *fleet, int index)
     }
     close_fd(&node->out); /* a process that ssh left behind may hold it */
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL_BASE + WTERMSIG(status);
-    node->started = code == 0;
-    if (code == 0 || fleet->ending) {
+    node->started = code == 0 && node->runs;
+    bool enough = count_started(fleet) + running(fleet) >= nodes_needed(fleet);
+    if (fleet->ending || (code == 0 && enough)) {
         return;
     }
     char why[CT_FLEET_WHY_MAX];
@@ -202,7 +218,7 @@ static void take_end(struct fleet *fleet, int index)
     if (fleet->signo == 0) {
         int rc = ct_fd_write_all(fleet->err_fd, why, strlen(why));
         (void)rc;
-    } else {
+    } else if (code != 0) {
         fleet->exit_code = code;
     }
     end_all(fleet);
@@ -261,15 +277,6 @@ static void on_deadline(struct fleet *fleet)
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
-
-static int running(const struct fleet *fleet)
-{
-    int count = 0;
-    for (int i = 0; i < fleet->job->hosts->count; i++) {
-        count += fleet->nodes[i].child.pidfd >= 0;
-    }
-    return count;
-}
 
 static void wait_for_all(struct fleet *fleet)
 {

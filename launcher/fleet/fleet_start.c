@@ -110,12 +110,21 @@ int ct_fleet_start_failed(const struct ct_fleet_job *job, int index, int code, b
 {
     const char *name = job->hosts->list[index].name;
     const char *agent = job->options->launch_agent;
-    if (code != AGENT_FAILED && spoke) {
+    if (code != AGENT_FAILED && code != 0 && spoke) {
         (void)snprintf(why, CT_FLEET_WHY_MAX,
                        CT_REPORT_PREFIX "%s: ctrun there ended with code %d\n", name, code);
         return code;
     }
     bool here = ct_fleet_is_here(name, job->machine->host);
+    if (code == 0) {
+        (void)snprintf(why, CT_FLEET_WHY_MAX,
+                       CT_REPORT_PREFIX "%s: no ctrun runs there: the launch agent (%.200s) exited "
+                                        "with code 0\n" CT_REPORT_PREFIX
+                                        "what to do: the launch agent must last as long as the "
+                                        "ctrun there, and pass on its exit code\n",
+                       name, here ? "/bin/sh" : agent);
+        return CT_EXIT_SETUP;
+    }
     int len = snprintf(
         why, CT_FLEET_WHY_MAX,
         CT_REPORT_PREFIX "%s: ctrun could not be started there: %s%.200s%s exited with code %d\n",

@@ -43,7 +43,8 @@ CT_MUST_CHECK int ct_fleet_start_command(const struct ct_fleet_job *job,
 void ct_fleet_start_fini(struct ct_fleet_start *start);
 
 /* The launch agent of a machine that has not joined has ended with this code. Writes one or two
- * lines about it, each with an end. `spoke`: ctrun there has said why. Returns the exit code. */
+ * lines about it, each with an end. `spoke`: ctrun there has said why. Returns the exit code, which
+ * is never 0. */
 #define CT_FLEET_WHY_MAX 1024
 int ct_fleet_start_failed(const struct ct_fleet_job *job, int index, int code, bool spoke,
                           char why[CT_FLEET_WHY_MAX]);

@@ -9,10 +9,11 @@
  * Its end tells them that this process is gone, even if it was killed.
  *
  * Failure modes: a launch agent that ends before its ctrun has joined (no such host, no ssh key)
- * ends the job, because the others would wait for it in vain. If it ends later, its machine is a
- * lost node, which the membership deals with. A launch agent that does not end is killed. The time
- * for that runs from the end of the job, from a signal, or from join_timeout: EXIT_MS if its ctrun
- * has not joined, otherwise --shutdown-timeout more.
+ * ends the job, because the others would wait for it in vain. It may end so with code 0, because
+ * not every launch agent passes on the code of what it has started. If it ends later, its machine
+ * is a lost node, which the membership deals with. A launch agent that does not end is killed. The
+ * time for that runs from the end of the job, from a signal, or from join_timeout: EXIT_MS if its
+ * ctrun has not joined, otherwise --shutdown-timeout more.
  *
  * Who frees: everything lives in struct fleet on the stack of ct_fleet_run(). close_all() closes
  * it.
@@ -328,6 +329,16 @@ static void say_not_started(struct node *node, int code)
     }
 }
 
+/* Is a machine still needed that has not joined? */
+static bool lacks_nodes(const struct fleet *fleet)
+{
+    int joined = 0;
+    for (int i = 0; i < fleet->job->hosts->count; i++) {
+        joined += fleet->nodes[i].joined;
+    }
+    return joined < nodes_needed(fleet);
+}
+
 static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *end)
 {
     struct node *node = data;
@@ -340,7 +351,8 @@ static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *e
     if (code != 0 && fleet->exit_code == 0 && !node->killed) {
         fleet->exit_code = code;
     }
-    if (code != 0 && fleet->signo == 0 && !node->joined && !fleet->ending) {
+    bool unexpected = fleet->signo == 0 && !node->joined && !fleet->ending;
+    if (unexpected && (code != 0 || lacks_nodes(fleet))) {
         say_not_started(node, code);
         end_all(fleet);
     } else if (is_over(fleet) && !fleet->ending) {

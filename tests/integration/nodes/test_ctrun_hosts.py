@@ -162,6 +162,18 @@ class Hosts(Case):
         self.assertEqual(done.code, 1, done.err)
         self.assertIn("could not be started there", done.err)
 
+    def test_launch_agent_that_ends_with_0_before_the_job(self):
+        # As one that goes into the background, or that does not pass on the code from there.
+        agent = self.script("mute", '#!/bin/sh\ncase $1 in mute) exit 0;; esac\nexec sh -c "$2"\n')
+        os.chmod(agent, 0o755)
+        for hosts in ("mute", "127.0.0.2,mute"):
+            with self.subTest(hosts=hosts):
+                done = self.ctrun("--hosts", hosts, "--launch-agent", agent, "--local-addr", "127.0.0.1",
+                                  "--no-python", "true")  # fmt: skip
+                self.assertEqual(done.code, 1, done.err)
+                self.assertIn("ctrun: mute: no ctrun runs there: the launch agent", done.err)
+                self.assertIn("what to do: the launch agent must last as long", done.err)
+
     def test_a_launch_agent_that_gives_a_terminal(self):
         if shutil.which("script") is None:
             self.skipTest("script(1) is not in PATH")

@@ -49,6 +49,9 @@
 
 /* How long launch agents may take to end, beyond what ends on their machines. */
 #define EXIT_MS 1000
+/* So many reads take what a pipe holds. */
+#define LAST_READS 16
+
 /* What a machine says is shown in whole lines of at most this length. */
 #define LINE_MAX_LEN 4096
 
@@ -204,9 +207,9 @@ static void take_end(struct fleet *fleet, int index)
     }
     close_fd(&node->child.pidfd);
     close_fd(&node->in);
-    while (node->out >= 0 && take_output(fleet, node)) {
+    for (int i = 0; i < LAST_READS && node->out >= 0 && take_output(fleet, node); i++) {
     }
-    close_fd(&node->out); /* a process that ssh left behind may hold it */
+    close_fd(&node->out); /* a process that ssh left behind may hold it, and write for ever */
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL_BASE + WTERMSIG(status);
     node->started = code == 0 && node->runs;
     bool enough = count_started(fleet) + running(fleet) >= nodes_needed(fleet);
@@ -291,7 +294,8 @@ static void wait_for_all(struct fleet *fleet)
         int wait_ms =
             fleet->deadline_ns == INT64_MAX ? -1 : ct_deadline_left_ms(NULL, fleet->deadline_ns);
         int n = poll(fleet->ready, 1 + 2 * (nfds_t)count, wait_ms);
-        if (n == 0) {
+        /* A machine whose output never pauses must not keep the deadline off. */
+        if (ct_deadline_left_ms(NULL, fleet->deadline_ns) == 0) {
             on_deadline(fleet);
         }
         for (int i = 0; n > 0 && i < count; i++) {

@@ -15,11 +15,12 @@ from testlib.netns import SshCase
 WORKER = ("--no-python", "sh", "-c", WAITS)
 
 # Takes HOST COMMAND as ssh does; each machine has a home of its own. A host that begins with "no" is not
-# there, one that begins with "stuck" never answers, and "mute" starts nothing.
+# there, one that begins with "stuck" never answers, and "mute" starts nothing; 127.0.0.9 never stops talking.
 AGENT = """#!/bin/sh
 case $1 in
 no*) echo "agent: no way to $1" >&2; exit 255;;
 stuck*) exec sleep 600;;
+127.0.0.9) exec yes;;
 mute) exit 0;;
 esac
 exec env -i PATH="$PATH" HOME="HOMES/$1" CTRUN_TEST_COOKIE="$CTRUN_TEST_COOKIE" sh -c "$2"
@@ -190,6 +191,12 @@ class Loopback(DetachedCase):
         job = self.start_on("127.0.0.2,stuck", "--shutdown-timeout", "1", "--rdzv-conf", "join_timeout=1")
         done = job.wait()
         self.assertEqual(done.code, 120, done)
+        self.assert_nothing_is_left(job.cookie)
+
+    def test_machine_that_never_stops_talking(self):
+        job = self.start_on("127.0.0.9", "--shutdown-timeout", "0", "--rdzv-conf", "join_timeout=0.1")
+        done = job.wait()
+        self.assertEqual(done.code, 120, done.err[-400:])
         self.assert_nothing_is_left(job.cookie)
 
     def test_launch_agent_that_starts_nothing(self):

@@ -5,7 +5,9 @@
  */
 #include "common/ranges.h"
 
+#include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *ct_range_text(int first, int last, char out[CT_RANGE_MAX])
 {
@@ -39,15 +41,36 @@ void ct_ranges_add(const struct ct_ranges *ranges, const char *comma, struct ct_
     }
 }
 
-int ct_ranges_add_ranks(const struct ct_ranges *ranges, struct ct_buf *out)
+static int count_between(const struct ct_ranges *ranges, int from, int to)
 {
     int count = 0;
-    for (int i = 0; i < ranges->count; i++) {
+    for (int i = from; i < to; i++) {
         count += ranges->has(ranges->set, i);
     }
-    ct_buf_addf(out, count == 1 ? "rank " : "ranks ");
-    ct_ranges_add(ranges, ", ", out);
     return count;
+}
+
+int ct_ranges_add_some_ranks(const struct ct_ranges *ranges, size_t room, struct ct_buf *out)
+{
+    int count = count_between(ranges, 0, ranges->count), left = count, at = 0, before = 0;
+    char range[CT_RANGE_MAX];
+    const char *between = "";
+    ct_buf_addf(out, count == 1 ? "rank " : "ranks ");
+    for (size_t used = 0; ct_ranges_next(ranges, &at, range); before = at, between = ", ") {
+        used += strlen(between) + strlen(range);
+        if (used > room) {
+            ct_buf_addf(out, " and %d more", left);
+            break;
+        }
+        ct_buf_addf(out, "%s%s", between, range);
+        left -= count_between(ranges, before, at);
+    }
+    return count;
+}
+
+int ct_ranges_add_ranks(const struct ct_ranges *ranges, struct ct_buf *out)
+{
+    return ct_ranges_add_some_ranks(ranges, SIZE_MAX, out);
 }
 
 const char *ct_ranges_machine(int first_rank, int workers, char out[CT_RANGES_MACHINE_MAX])

@@ -8,6 +8,7 @@
 #include "common/buf.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* A set of numbers from 0 to count - 1. */
 struct ct_ranges {
@@ -31,6 +32,10 @@ void ct_ranges_add(const struct ct_ranges *ranges, const char *comma, struct ct_
 
 /* Appends "rank 3" or "ranks 0, 2-7" in the same way. Returns how many they are. */
 int ct_ranges_add_ranks(const struct ct_ranges *ranges, struct ct_buf *out);
+
+/* The same for a line of a report: what does not fit into `room` bytes is counted, as in
+ * "ranks 0, 2-7 and 430 more". */
+int ct_ranges_add_some_ranks(const struct ct_ranges *ranges, size_t room, struct ct_buf *out);
 
 /* Writes the ranks of a machine with at least one worker: "rank 3" or "ranks 2-7". Returns `out`.
  */

@@ -18,6 +18,9 @@
 /* Consequences are not the cause: more of them than this only push the cause out of sight. */
 #define OTHER_FAILURES_SHOWN 4
 
+/* A list of ranks takes no more bytes than this, so that its line fits into two of a terminal. */
+#define RANKS_ROOM 80
+
 size_t ct_report_line(char *line, size_t size, const char *fmt, va_list args)
 {
     int len = snprintf(line, size, "%s", CT_REPORT_PREFIX);
@@ -79,13 +82,14 @@ static bool has(const void *set, int local_rank)
     return members->member(&members->report->workers[local_rank]);
 }
 
-/* "ranks 0, 2-3" of those that are members; the one that failed first never is. */
+/* "ranks 0, 2-3" of those that are members, or "ranks 0, 2-3 and 7 more"; the one that failed first
+ * never is. */
 static void add_ranks(const struct ct_report *report, member_fn member, struct ct_buf *out)
 {
     const struct members members = {report, member};
     const struct ct_ranges ranges = {
         .has = has, .set = &members, .count = report->count, .first = report->workers[0].rank};
-    (void)ct_ranges_add_ranks(&ranges, out);
+    (void)ct_ranges_add_some_ranks(&ranges, RANKS_ROOM, out);
 }
 
 int ct_report_headline(const struct ct_report *report, struct ct_buf *out)

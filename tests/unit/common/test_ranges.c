@@ -58,6 +58,27 @@ static void test_ranks_are_counted_and_one_is_a_rank(void **state)
     ct_buf_fini(&out);
 }
 
+static void test_ranks_that_have_no_room_are_counted(void **state)
+{
+    (void)state;
+    const struct ct_ranges all = ranges_of("1010101110111", 0);
+    static const struct {
+        size_t room;
+        const char *text;
+    } cases[] = {
+        {100, "ranks 0, 2, 4, 6-8, 10-12"},
+        {19, "ranks 0, 2, 4, 6-8, 10-12"},
+        {18, "ranks 0, 2, 4, 6-8 and 3 more"},
+        {4, "ranks 0, 2 and 7 more"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_buf out = CT_BUF_INIT;
+        assert_int_equal(ct_ranges_add_some_ranks(&all, cases[i].room, &out), 9);
+        assert_string_equal(ct_buf_cstr(&out), cases[i].text);
+        ct_buf_fini(&out);
+    }
+}
+
 static void test_a_machine_has_one_rank_or_several(void **state)
 {
     (void)state;
@@ -88,6 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_members_that_follow_each_other_are_joined),
         cmocka_unit_test(test_ranks_are_counted_and_one_is_a_rank),
+        cmocka_unit_test(test_ranks_that_have_no_room_are_counted),
         cmocka_unit_test(test_a_machine_has_one_rank_or_several),
         cmocka_unit_test(test_a_list_without_memory_is_noticed),
     };

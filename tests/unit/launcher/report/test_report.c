@@ -81,6 +81,28 @@ static void headline_names_the_first_to_fail(void **state)
                     "ctrun: stopping rank 5 because of it (SIGTERM, after 30 s SIGKILL)\n");
 }
 
+static void a_list_of_many_ranks_stays_short(void **state)
+{
+    enum { MANY = 512 };
+    static struct ct_report_worker workers[MANY];
+    struct rig rig;
+    (void)state;
+    set_up(&rig);
+    for (int i = 0; i < MANY; i++) {
+        workers[i].rank = i;
+        workers[i].pid = 100 + i;
+        workers[i].ended = i % 2 != 0;
+    }
+    workers[3].end = rig.workers[3].end;
+    rig.report.workers = workers;
+    rig.report.count = MANY;
+    assert_headline(&rig,
+                    "ctrun: rank 3 failed on node5: process 103 exited with code 7\n"
+                    "ctrun: stopping ranks 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, "
+                    "28, 30, 32, 34, 36, 38, 40 and 235 more because of it (SIGTERM, after 30 "
+                    "s SIGKILL)\n");
+}
+
 static void headline_of_a_worker_that_never_ran(void **state)
 {
     struct rig rig;
@@ -341,6 +363,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_permanent_error_ends_the_job_whatever_restarts_are_left),
         cmocka_unit_test(headline_names_the_first_to_fail),
+        cmocka_unit_test(a_list_of_many_ranks_stays_short),
         cmocka_unit_test(headline_of_a_worker_that_never_ran),
         cmocka_unit_test(quotes_hold_nothing_that_a_terminal_acts_on),
         cmocka_unit_test(story_quotes_what_the_worker_said),

@@ -221,6 +221,9 @@ int ct_stat_options_parse(int argc, char **argv, struct ct_stat_options *out, st
             return rc;
         }
     }
+    if (o.token_file != NULL && o.action != CT_STAT_STACKS) {
+        return ct_err_set(err, CT_EINVAL, "--token-file has no effect without --stacks");
+    }
     o.argument = argument;
     *out = o;
     return 0;

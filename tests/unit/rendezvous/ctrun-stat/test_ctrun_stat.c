@@ -101,9 +101,11 @@ static void test_a_wrong_command_line_is_refused_with_its_reason(void **state)
 {
     (void)state;
     static const struct {
-        const char *words[3], *addr, *port, *text;
+        const char *words[4], *addr, *port, *text;
     } cases[] = {
         {{"--json", "--health"}, NULL, NULL, "exclude each other"},
+        {{"--token-file", "/secret"}, NULL, NULL, "--token-file has no effect without --stacks"},
+        {{"--json", "--token-file", "/secret"}, NULL, NULL, "no effect without --stacks"},
         {{"--nope"}, NULL, NULL, "'--nope'"},
         {{"my", "job"}, NULL, NULL, "'job' is one too many: name one job or address, and quote an"},
         {{"h:0"}, NULL, NULL, "address 'h:0': port '0' is not a number"},

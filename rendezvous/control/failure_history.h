@@ -46,7 +46,8 @@ struct ct_failure {
     int rank, local_rank;      /* of the worker; -1 = the whole node failed */
     int64_t pid;               /* 0 = never started */
     int exit_code;             /* ctrun's exit code if the job ends because of this */
-    bool permanent;            /* another start would fail in the same way: no restart */
+    bool permanent;            /* no restart follows: it could not be started, it says that a
+                                * restart cannot help, or --no-restart-on excludes one */
     bool early;                /* within a second of its start, before its first step */
     bool unfit;                /* its machine has failed a check, so it is to be left out */
     struct ct_steps steps;     /* that the workers of its machine had completed */

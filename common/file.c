@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,16 +58,25 @@ int ct_file_read(const char *path, size_t max, struct ct_buf *out, struct ct_err
     return rc;
 }
 
+/* Standard output may have been made non-blocking by another program, with which we share it. */
+static void wait_for_room(int fd)
+{
+    struct pollfd room = {.fd = fd, .events = POLLOUT};
+    (void)poll(&room, 1, -1);
+}
+
 int ct_fd_write_all(int fd, const void *bytes, size_t len)
 {
     const unsigned char *p = bytes;
     while (len > 0) {
         ssize_t n = write(fd, p, len);
         if (n < 0) {
-            if (errno == EINTR) {
-                continue;
+            if (errno == EAGAIN) {
+                wait_for_room(fd);
+            } else if (errno != EINTR) {
+                return ct_code_from_errno(errno);
             }
-            return ct_code_from_errno(errno);
+            continue;
         }
         p += n;
         len -= (size_t)n;

@@ -141,15 +141,16 @@ static void *drain(void *data)
     return total == sizeof(seen) ? seen : NULL;
 }
 
-static void test_write_all_survives_short_writes(void **state)
+/* `flags` are those of the end that is written to. */
+static void write_more_than_fits(int flags)
 {
-    (void)state;
     static unsigned char bytes[PIPE_BYTES];
     for (size_t i = 0; i < sizeof(bytes); i++) {
         bytes[i] = (unsigned char)(i ^ i >> 8);
     }
     int fds[2];
     assert_int_equal(pipe(fds), 0);
+    assert_int_equal(fcntl(fds[1], F_SETFL, flags), 0);
     pthread_t reader;
     assert_int_equal(pthread_create(&reader, NULL, drain, &fds[0]), 0);
     assert_int_equal(ct_fd_write_all(fds[1], bytes, sizeof(bytes)), 0);
@@ -159,6 +160,18 @@ static void test_write_all_survives_short_writes(void **state)
     assert_non_null(seen);
     assert_memory_equal(seen, bytes, sizeof(bytes));
     (void)close(fds[0]);
+}
+
+static void test_write_all_survives_short_writes(void **state)
+{
+    (void)state;
+    write_more_than_fits(0);
+}
+
+static void test_write_all_waits_for_room(void **state)
+{
+    (void)state;
+    write_more_than_fits(O_NONBLOCK);
 }
 
 static void test_write_all_maps_errors(void **state)
@@ -284,6 +297,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_replace_survives_faults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_folder_of_a_path_is_synced, set_up, tear_down),
         cmocka_unit_test(test_write_all_survives_short_writes),
+        cmocka_unit_test(test_write_all_waits_for_room),
         cmocka_unit_test(test_write_all_maps_errors),
     };
     return cmocka_run_group_tests_name("file", tests, NULL, NULL);

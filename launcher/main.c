@@ -20,7 +20,6 @@
 #include "launcher/util/environ.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -175,9 +174,7 @@ static int ctrun(struct launch *launch, char **argv)
     struct ct_err err = {0};
     launch->job.begun_ns = ct_clock_now(NULL);
     launch->out = ct_prepare_standard_fds() ? STDOUT_FILENO : -1;
-    /* Neither a reader that goes away (ctrun | head) nor `ulimit -f` must take the job with it. */
-    (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGXFSZ, SIG_IGN);
+    ct_prepare_signals();
     if (ct_options_parse(argv, environ, &launch->options, &err) != 0 ||
         ct_prepare_outputs(&launch->options, &err) != 0) {
         return fail(CT_EXIT_USAGE, &err);

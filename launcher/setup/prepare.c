@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,6 +32,15 @@ bool ct_prepare_standard_fds(void)
         }
     }
     return has_output;
+}
+
+void ct_prepare_signals(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN);
 }
 
 int ct_prepare_run_id(const struct ct_resolved *resolved, char uuid[CT_UUID_TEXT], const char **out,

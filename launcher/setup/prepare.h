@@ -21,6 +21,12 @@
  * output was one of them. */
 bool ct_prepare_standard_fds(void);
 
+/* Unblocks all signals: a launcher that blocks some for its own threads hands that on, and ctrun
+ * would hear neither a request to end nor the end of a child. Ignored ones stay ignored, as by
+ * nohup(1). Ignores SIGPIPE and SIGXFSZ, because neither a reader that goes away (ctrun | head) nor
+ * `ulimit -f` must take the job with it. */
+void ct_prepare_signals(void);
+
 /* The id of the job: the one that was decided, or a random one, which goes to `uuid`. Gives *out,
  * borrowed from one of these. */
 CT_MUST_CHECK int ct_prepare_run_id(const struct ct_resolved *resolved, char uuid[CT_UUID_TEXT],

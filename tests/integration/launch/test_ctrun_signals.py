@@ -135,6 +135,14 @@ class Signals(testlib.Case):
         result = job.wait()
         self.assertEqual((result.code, result.out), (0, "up\ndone\n"), result)
 
+    def test_blocked_signals_are_heard(self):
+        # As they are in what a thread starts that leaves signals to another thread.
+        blocked = {signal.SIGTERM, signal.SIGCHLD}
+        job = self.start_up(1, "sh", "-c", "echo up; exec sleep 60",
+                            preexec=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, blocked))  # fmt: skip
+        job.signal(signal.SIGTERM)
+        self.assertEqual(job.wait().code, 143)
+
     def test_reader_that_goes_away_does_not_end_the_job(self):
         ctrun = subprocess.Popen(
             [testlib.program("ctrun"), "-n", "2", "sh", "-c",

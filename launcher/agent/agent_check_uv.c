@@ -124,6 +124,7 @@ static bool check_health(struct ct_agent_run *run, struct ct_agent_event *event)
     struct ct_health_options health = {
         .name = "health check",
         .command = options->health_check,
+        .nofile = &run->job->nofile,
         .keep = CT_HEALTH_TAIL_MAX,
         .timeout_ms = (int64_t)options->health_check_timeout * 1000,
         .timeout_option = "--health-check-timeout",

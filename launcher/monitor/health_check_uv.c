@@ -283,6 +283,7 @@ int ct_health_check_start(uv_loop_t *loop, const struct ct_health_options *optio
         .argv = check->shell ? argv : options->argv,
         .envp = options->env,
         .stdio = {-1, ends[1], ends[1]},
+        .nofile = options->nofile,
     };
     int rc = ct_spawn(&spawn, &check->child, err);
     (void)close(ends[1]);

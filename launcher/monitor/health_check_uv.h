@@ -10,6 +10,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <uv.h>
 
 /* What is kept of what the command wrote last, in bytes and in whole lines. */
@@ -32,12 +33,13 @@ typedef void (*ct_health_done_fn)(void *data, const struct ct_health_result *res
 
 /* Everything is borrowed for the call, but `data` and `name`. */
 struct ct_health_options {
-    const char *name;    /* in messages: "health check" */
-    const char *command; /* for /bin/sh -c */
-    const char *path;    /* the program instead, if there is no command */
-    char *const *argv;   /* its words */
-    char *const *env;    /* of the command */
-    size_t keep;         /* bytes that are kept of what it wrote last */
+    const char *name;            /* in messages: "health check" */
+    const char *command;         /* for /bin/sh -c */
+    const char *path;            /* the program instead, if there is no command */
+    char *const *argv;           /* its words */
+    char *const *env;            /* of the command */
+    const struct rlimit *nofile; /* its RLIMIT_NOFILE; NULL = ours, which ctrun has raised */
+    size_t keep;                 /* bytes that are kept of what it wrote last */
     int64_t timeout_ms;
     const char *timeout_option; /* that sets this time; NULL = none does */
     ct_health_done_fn done; /* called once, unless the check is cancelled; never inside of a call */

@@ -3,6 +3,7 @@
 
 import json
 import os
+import resource
 
 import testlib
 
@@ -115,6 +116,14 @@ class HealthCheck(testlib.Case):
         # There are no others, so nothing is said of them.
         self.assertNotRegex(result.err, "other|spare|without it|left out|nnodes")
         self.assertTrue(json.loads(report.read_text())["first_failure"]["unfit"])
+
+    def test_a_check_has_the_limit_of_open_files_of_a_worker(self):
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        result = self.ctrun(
+            "--health-check", "[ $(ulimit -Sn) = 200 ]", "sh", "-c", "ulimit -Sn",
+            preexec=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard)),
+        )  # fmt: skip
+        self.assertEqual((result.code, result.out), (0, "200\n"), result)
 
     def test_a_check_that_hangs_is_killed_and_named(self):
         result = self.ctrun(

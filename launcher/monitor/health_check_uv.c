@@ -28,6 +28,8 @@
 #include <unistd.h>
 
 #define GIVE_UP_MS 2000
+/* Each takes 16 KiB, and a pipe holds 64 KiB. */
+#define READS_AT_ONCE 8
 #define SHELL "/bin/sh"
 
 struct ct_health_check {
@@ -88,18 +90,22 @@ static void close_check(struct ct_health_check *check)
     }
 }
 
-/* Reads what has come, and keeps its end. Returns false at the end of the pipe. */
+/* Reads what has come, and keeps its end. Returns false at the end of the pipe. A command may write
+ * as fast as this reads, so no more is read at once than a pipe holds. */
 static bool read_output(struct ct_health_check *check)
 {
     char bytes[16384];
-    ssize_t got;
-    while ((got = read(check->output, bytes, sizeof(bytes))) > 0) {
-        ct_buf_add(&check->tail, bytes, (size_t)got);
+    ssize_t got = 1;
+    for (int i = 0; i < READS_AT_ONCE && got > 0; i++) {
+        got = read(check->output, bytes, sizeof(bytes));
+        if (got > 0) {
+            ct_buf_add(&check->tail, bytes, (size_t)got);
+        }
         if (check->tail.len > check->keep) {
             ct_buf_consume(&check->tail, check->tail.len - check->keep);
         }
     }
-    return got < 0 && (errno == EAGAIN || errno == EINTR);
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 /* Where the last CT_HEALTH_TAIL_LINES lines begin. If the beginning of the output is missing, the
@@ -198,8 +204,10 @@ static void judge(struct ct_health_check *check, const siginfo_t *info)
 static void finish(struct ct_health_check *check)
 {
     siginfo_t info = {0};
+    /* What it has left behind in its session. It is not reaped yet, so no other group has its
+     * number. */
+    (void)kill(-check->child.pid, SIGKILL);
     (void)waitid(P_PIDFD, (id_t)check->child.pidfd, &info, WEXITED | WNOHANG);
-    (void)kill(-check->child.pid, SIGKILL); /* what it has left behind in its session */
     (void)read_output(check);
     end_tail(check);
     judge(check, &info);

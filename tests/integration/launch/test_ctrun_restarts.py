@@ -125,6 +125,11 @@ class HealthCheck(testlib.Case):
         )  # fmt: skip
         self.assertEqual((result.code, result.out), (0, "200\n"), result)
 
+    def test_a_check_that_never_stops_talking_is_killed_and_named(self):
+        result = self.ctrun("--health-check", "yes & yes & exec yes", "--health-check-timeout", "1", "echo", "never")
+        self.assertEqual((result.code, result.out), (118, ""), result)
+        self.assertIn("its health check did not end within 1 s (--health-check-timeout)", result.err)
+
     def test_a_check_that_hangs_is_killed_and_named(self):
         result = self.ctrun(
             "--health-check", "echo begun; sleep 600 & sleep 600", "--health-check-timeout", "1", "echo", "never"

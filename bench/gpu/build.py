@@ -23,6 +23,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 NOT_HERE = {
     "kernels/cpu/cpu_gemm_onednn.c", "kernels/cpu/cpu_head16.c", "kernels/open/device_cuda_fallback.c",
     "worker/nccl/comm_nccl_fallback.c", "rendezvous/http/http_load.c", "rendezvous/http/http_uv.c",
+    "rendezvous/etcd/etcd_load.c", "rendezvous/etcd/etcd_transfer.c", "rendezvous/etcd/etcd_uv.c",
 }  # fmt: skip
 # Headers of others, and the package they come from.
 FOREIGN = {

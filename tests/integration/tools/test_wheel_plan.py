@@ -56,7 +56,7 @@ class WheelPlan(testlib.Case):
         self.assertIn("-Dwheel=true", options)
         build = self.tmp / "build"
         # The library of the status over HTTP changes no place, and may be missing here.
-        self.output_of("meson", "setup", build, SOURCE_ROOT, *options, "-Dhttp=auto")
+        self.output_of("meson", "setup", build, SOURCE_ROOT, *options, "-Dhttp=auto", "-Detcd=auto")
         plan = json.loads(self.output_of("meson", "introspect", "--install-plan", build))
 
         planned = []

@@ -16,20 +16,23 @@
  * Failure modes: no host is found in time, or this job cannot outlive its host (no world was
  * certain yet). Then it ends as a job without failover does.
  *
- * Who frees: close_all() of agent_uv.c. The elector frees itself when its sockets are closed.
+ * Who frees: close_store() of agent_store_uv.c, when nothing has to be told any more. The elector
+ * frees itself when its sockets are closed.
  */
 #include "launcher/agent/agent_run_uv.h"
 
 #include "common/clock.h"
 #include "common/exit_code.h"
 #include "rendezvous/admission/voter_id.h"
+#include "rendezvous/election/arbiter.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-/* A host is looked for so many leases long. */
+/* A host is looked for so many leases long; in a job with an arbiter, which may be away for longer,
+ * for as long as one waits for other machines. */
 #define GIVE_UP_LEASES 5
 /* Workers must have stopped a sixteenth of a lease after it (the fence of the others). */
 #define FENCE_SHARE 16
@@ -87,8 +90,10 @@ static void forget_hosting(struct ct_agent_run *run, const struct ct_voter *next
 static void say_lost_majority(struct ct_agent_run *run)
 {
     (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
-                   "this machine hosts the job's store, but has lost more than half of the job's "
-                   "machines: another one may go on with the job");
+                   "this machine hosts the job's store, but has lost %s: another one may go on "
+                   "with the job",
+                   run->job->resolved->etcd != NULL ? "etcd and some of the job's machines"
+                                                    : "more than half of the job's machines");
 }
 
 static void describe_loss(struct ct_agent_run *run, const struct ct_err *why)
@@ -99,27 +104,41 @@ static void describe_loss(struct ct_agent_run *run, const struct ct_err *why)
     memcpy(failover->lost_host, failover->host, sizeof(failover->lost_host));
     (void)snprintf(failover->why, sizeof(failover->why), "%.300s", why->text);
     (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
-                   "%.100s%s%.100s%s, which hosts the job's store, is lost: %.200s; "
-                   "another machine takes over",
+                   "%.100s%s%.100s%s, which hosts the job's store, is lost: %.200s; %s",
                    failover->host, failover->host[0] != '\0' ? " (" : "", failover->where,
-                   failover->host[0] != '\0' ? ")" : "", why->text);
+                   failover->host[0] != '\0' ? ")" : "", why->text,
+                   failover->trouble[0] != '\0' ? "the job waits for etcd"
+                                                : "another machine takes over");
 }
 
 /* ---- the next host -------------------------------------------------------------------------- */
 
 static void give_up(struct ct_agent_run *run, int exit_code)
 {
+    const struct ct_agent_failover *failover = &run->failover;
+    const char *etcd = run->job->resolved->etcd;
     bool known = run->agent.generation >= 0 && exit_code >= 0;
-    (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%s",
-                   known ? "the host of the job was lost while the job ended"
-                         : "the host of the job is lost, and no other one was found that more than "
-                           "half of the job's machines can reach");
+    bool first = run->agent.generation < 0 && etcd != NULL;
+    if (etcd != NULL && !known) {
+        const char *why = failover->trouble[0] != '\0' ? failover->trouble : failover->unjoined;
+        (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
+                       "%s was found in %.4g s%s%.300s",
+                       first ? "no host of the job" : "no other host of the job",
+                       (double)run->job->options->rdzv_conf.join_ms / 1000,
+                       why[0] != '\0' ? ": " : " through etcd at ", why[0] != '\0' ? why : etcd);
+    } else {
+        (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%s",
+                       known ? "the host of the job was lost while the job ended"
+                             : "the host of the job is lost, and no other one was found that more "
+                               "than half of the job's machines can reach");
+    }
     if (!is_ending(run)) {
         ct_agent_report_say(run->output, "%s", run->report.stop_why);
     }
-    ct_agent_dispatch(run,
-                      (struct ct_agent_event){.type = CT_AGENT_EV_LOST,
-                                              .exit_code = known ? exit_code : CT_EXIT_NODE_LOST});
+    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST,
+                                                   .exit_code = known   ? exit_code
+                                                                : first ? CT_EXIT_RDZV_TIMEOUT
+                                                                        : CT_EXIT_NODE_LOST});
 }
 
 static void open_link(struct ct_agent_run *run)
@@ -230,11 +249,13 @@ static void take_over(struct ct_agent_run *run, const struct ct_election_todo *t
     ct_agent_store_take_over(run);
     const struct ct_members_failover hosting = {
         .self = state(run)->self,
+        .arbiter = run->job->resolved->etcd != NULL,
         .term = state(run)->host_term,
-        .record = &state(run)->record,
+        .record = ct_job_record_generation(&state(run)->record) >= 0 ? &state(run)->record : NULL,
         .fence_ns = state(run)->fence_ns,
         .lost = todo->lost,
         .lost_is_dead = todo->lost_is_dead,
+        .lost_in_time = todo->lost_in_time,
         .lost_is_silent = failover->silent,
         .lost_is_daemon = failover->lost_daemon && todo->lost.id != 0,
         .lost_name = failover->lost_host,
@@ -317,7 +338,119 @@ void ct_agent_failover_host_first(struct ct_agent_run *run)
     ct_server_host(run->store.server, &first);
 }
 
+/* ---- the arbiter ---------------------------------------------------------------------------- */
+
+static void on_record(void *data, const struct ct_job_record *record)
+{
+    struct ct_agent_run *run = data;
+    ct_elector_serve(run->failover.elector, record);
+}
+
+static void on_served(void *data, uint64_t term, uint64_t version, int64_t sent_ns)
+{
+    struct ct_agent_run *run = data;
+    const struct ct_arbiter_pledge pledge = {term, version, sent_ns};
+    if (run->store.server != NULL) {
+        ct_server_arbiter(run->store.server, &pledge);
+    }
+}
+
+static void on_unserved(void *data)
+{
+    struct ct_agent_run *run = data;
+    if (run->store.server != NULL) {
+        ct_server_arbiter(run->store.server, NULL);
+    }
+}
+
+static bool is_void(void *data, uint64_t id)
+{
+    struct ct_agent_run *run = data;
+    return run->store.server != NULL && ct_server_stands_no_more(run->store.server, id);
+}
+
+static void on_trouble(void *data, const char *why)
+{
+    struct ct_agent_run *run = data;
+    bool waits = run->failover.adrift;
+    (void)snprintf(run->failover.trouble, sizeof(run->failover.trouble), "%s",
+                   why != NULL ? why : "");
+    if (is_ending(run)) {
+        return;
+    }
+    if (why == NULL) {
+        ct_agent_report_say(run->output, "etcd answers again");
+    } else {
+        ct_agent_report_say(run->output, "etcd cannot be used: %.300s; %s", why,
+                            waits ? "this machine waits for it"
+                                  : "the job goes on, but if a machine falls silent, it waits "
+                                    "for etcd");
+    }
+}
+
+/* Other machines have to reach this one by the address by which it reaches a member of etcd. */
+static int find_own_address(struct ct_agent_run *run, struct ct_err *err)
+{
+    const struct ct_etcd_settings *etcd = &run->failover.etcd;
+    struct sockaddr_storage addr;
+    socklen_t len;
+    int rc = CT_ENOENT;
+    for (int i = 0; i < etcd->num_urls && rc != 0; i++) {
+        char host[CT_HOST_MAX];
+        ct_etcd_settings_host(etcd, i, host, sizeof(host));
+        rc = ct_addr_towards(host, run->address.seen, sizeof(run->address.seen), err);
+    }
+    if (rc == 0 && ct_addr_resolve(run->address.seen, 0, &addr, &len, NULL) == 0 &&
+        ct_addr_is_loopback((const struct sockaddr *)&addr)) {
+        ct_log(&run->log, CT_LOG_WARNING,
+               "this machine reaches etcd by %s, where other machines cannot reach it: give its "
+               "own address by --local-addr",
+               run->address.seen);
+    }
+    return rc;
+}
+
+int ct_agent_failover_seek(struct ct_agent_run *run, struct ct_err *err)
+{
+    if (run->job->options->local_addr[0] == '\0') {
+        int rc = find_own_address(run, err);
+        if (rc != 0) {
+            return rc;
+        }
+    } else {
+        (void)snprintf(run->address.seen, sizeof(run->address.seen), "%.*s",
+                       (int)sizeof(run->address.seen) - 1, run->job->options->local_addr);
+    }
+    int rc = ct_agent_store_open_own(run, err);
+    if (rc != 0) {
+        return rc;
+    }
+    uint16_t port = ct_server_port(run->store.own);
+    run->membership.join.voter.port = port;
+    run->failover.adrift = true;
+    ct_elector_set_self(run->failover.elector, run->address.seen, port);
+    ct_elector_seek(run->failover.elector, run->job->options->rdzv_conf.join_ms);
+    return 0;
+}
+
 /* ---- the link ------------------------------------------------------------------------------- */
+
+/* Etcd may still name a host that is dead, and another program may have its port now, so nothing is
+ * final. But a token that differs should be known before join_timeout is over. */
+static void note_unjoined(struct ct_agent_run *run, const struct ct_err *why)
+{
+    char text[CT_FAILURE_WHAT_MAX], where[CT_ADDR_JOIN_MAX];
+    ct_addr_join(run->store.address.host, run->store.address.port, where, sizeof(where));
+    (void)snprintf(text, sizeof(text), "%.100s does not take this machine: %.200s", where,
+                   why->text);
+    if (run->agent.generation >= 0 || strcmp(text, run->failover.unjoined) == 0) {
+        return;
+    }
+    memcpy(run->failover.unjoined, text, sizeof(text));
+    if (why->code == CT_EPERM) {
+        ct_agent_report_say(run->output, "%s; it looks for another host of the job", text);
+    }
+}
 
 bool ct_agent_failover_lost(struct ct_agent_run *run, const struct ct_err *why)
 {
@@ -325,7 +458,8 @@ bool ct_agent_failover_lost(struct ct_agent_run *run, const struct ct_err *why)
         return come_back(run, why->sys == ECONNREFUSED ? "nobody listens there" : why->text);
     }
     if (run->failover.elector == NULL || is_ending(run) ||
-        state(run)->record.formed.generation < 0 || run->store.server != NULL) {
+        (state(run)->record.formed.generation < 0 && run->job->resolved->etcd == NULL) ||
+        run->store.server != NULL) {
         return false;
     }
     if (state(run)->state == CT_ELECTION_FOLLOWING) {
@@ -334,6 +468,7 @@ bool ct_agent_failover_lost(struct ct_agent_run *run, const struct ct_err *why)
         drift(run, state(run)->lease_ns);
     } else {
         /* The one that seemed to host is not there; the election goes on asking. */
+        note_unjoined(run, why);
         run->failover.dialling = 0;
         ct_link_close(run->membership.link, 0, NULL, NULL);
         run->membership.link = NULL;
@@ -377,6 +512,7 @@ static void end_drift(struct ct_agent_run *run, const char *name, const char *ad
         ct_agent_report_say(run->output,
                             "this machine hosts the job's store now, at %.200s port %u",
                             run->store.address.master, port);
+        ct_agent_page_say(run, false);
     } else if (say) {
         ct_agent_report_say(run->output, "%.100s hosts the job's store now, at %.100s port %u",
                             name, address, port);
@@ -466,6 +602,11 @@ int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
     struct ct_agent_failover *failover = &run->failover;
     uint64_t id = 0;
     failover->stop_by_ns = INT64_MAX;
+    if (run->job->resolved->etcd != NULL && run->job->token == NULL) {
+        return ct_err_set(err, CT_EINVAL,
+                          "a job that meets through etcd needs a token: give all machines the "
+                          "same --token-file or CTRUN_TOKEN");
+    }
     if (!run->job->resolved->failover || run->job->token == NULL) {
         if (run->job->options->rdzv_conf.failover == 1) {
             ct_log(&run->log, CT_LOG_WARNING,
@@ -483,20 +624,33 @@ int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
         .log = &run->log,
         .id = id,
         .lease_ms = lease_ms(run),
-        .give_up_ms = GIVE_UP_LEASES * lease_ms(run),
+        .give_up_ms = run->job->resolved->etcd != NULL ? run->job->options->rdzv_conf.join_ms
+                                                       : GIVE_UP_LEASES * lease_ms(run),
         .run_id = run->job->run_id,
         .first_host = run->job->resolved->store_address.host,
         .first_port = run->job->resolved->store_address.port,
+        .etcd = run->job->resolved->etcd != NULL ? &failover->etcd : NULL,
+        .on_served = on_served,
+        .on_unserved = on_unserved,
+        .is_void = is_void,
+        .on_trouble = on_trouble,
         .on_todo = on_todo,
         .data = run,
     };
-    if (ct_elector_open(&run->loop, &options, &failover->elector) != 0) {
-        return ct_err_set(err, CT_ENOMEM, "out of memory for the choice of another host");
+    int rc = options.etcd != NULL ? ct_etcd_settings_read(run->job->resolved->etcd, run->job->env,
+                                                          &failover->etcd, err)
+                                  : 0;
+    if (rc == 0) {
+        rc = ct_elector_open(&run->loop, &options, &failover->elector, err);
+    }
+    if (rc != 0) {
+        return rc;
     }
     failover->station = (struct ct_control_station){
         .name = run->job->machine->host,
         .on_ask = on_ask,
         .on_told = on_told,
+        .on_record = on_record,
         .on_deposed = on_deposed,
         .data = run,
     };

@@ -184,7 +184,10 @@ struct ct_agent_trace {
 
 /* What outlives the host of the membership. */
 struct ct_agent_failover {
-    struct ct_elector *elector; /* NULL = the job ends with its host */
+    struct ct_elector *elector;         /* NULL = the job ends with its host */
+    struct ct_etcd_settings etcd;       /* in a job that meets through it */
+    char trouble[CT_FAILURE_WHAT_MAX];  /* why etcd cannot be used; "" = it can */
+    char unjoined[CT_FAILURE_WHAT_MAX]; /* why the host that it names was not joined */
     struct ct_control_station station;
     struct ct_agent_moves moves;   /* from host to host, before the first world */
     uint64_t dialling;             /* the id of the host that is being joined; 0 = none */
@@ -301,6 +304,9 @@ CT_MUST_CHECK int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err
 
 /* To be called when this node has opened the job's store, before any agent can join. */
 void ct_agent_failover_host_first(struct ct_agent_run *run);
+
+/* In a job that meets through etcd: begins to look for its host. */
+CT_MUST_CHECK int ct_agent_failover_seek(struct ct_agent_run *run, struct ct_err *err);
 
 /* To be called when the link is up. Returns false if it leads to no host of the job; then it is
  * closed. */

@@ -225,9 +225,9 @@ int ct_agent_store_open_own(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_options *options = run->job->options;
     bool local = options->local_addr[0] != '\0';
-    const char *host = local && !ct_addr_is_any(options->local_addr)
-                           ? options->local_addr
-                           : ct_link_local_address(run->membership.link);
+    const char *host = local && !ct_addr_is_any(options->local_addr) ? options->local_addr
+                       : run->membership.link != NULL ? ct_link_local_address(run->membership.link)
+                                                      : run->address.seen; /* towards etcd */
     /* If the job's store is on this machine under its own name, the link uses the loopback, which
      * other machines cannot. They have come by the name, so they are given the name. */
     bool own_name = !local && ct_store_address_is_own_name(run->store.address.host);
@@ -339,10 +339,12 @@ static void close_store(struct ct_agent_store *store)
     if (store->registry[0] != '\0') {
         ct_job_registry_remove(store->registry);
     }
+    struct ct_agent_run *run = CT_CONTAINER_OF(store, struct ct_agent_run, store);
+    ct_agent_failover_close(run);
     ct_server_close(store->server, NULL, NULL);
     store->server = NULL;
     uv_close((uv_handle_t *)&store->timer, NULL);
-    ct_agent_signals_close(CT_CONTAINER_OF(store, struct ct_agent_run, store));
+    ct_agent_signals_close(run);
 }
 
 static void on_wait(uv_timer_t *timer)
@@ -350,7 +352,10 @@ static void on_wait(uv_timer_t *timer)
     struct ct_agent_store *store = timer->data;
     int64_t now = ct_clock_now(NULL);
     bool is_over = ct_store_end_is_over(&store->end, ct_server_is_telling_end(store->server), now);
-    if (is_over && (!ct_server_has_agents(store->server) || now >= store->wait_until_ns)) {
+    const struct ct_agent_run *run = CT_CONTAINER_OF(store, struct ct_agent_run, store);
+    bool told = run->failover.elector == NULL || ct_elector_is_settled(run->failover.elector);
+    if (is_over &&
+        ((!ct_server_has_agents(store->server) && told) || now >= store->wait_until_ns)) {
         close_store(store);
     }
 }

@@ -47,7 +47,6 @@ static void close_all(struct ct_agent_run *run)
     ct_agent_warm_close(run);
     ct_procs_close(run->workers.procs, NULL, NULL);
     run->workers.procs = NULL;
-    ct_agent_failover_close(run);
     ct_agent_link_close(run);
     /* A slow reader gets all output, but after a signal that wait is limited. */
     ct_output_close(run->output, run->agent.signo != 0 ? CT_AGENT_DRAIN_MS : -1, NULL, NULL);
@@ -346,7 +345,8 @@ static int open_all(struct ct_agent_run *run, struct ct_err *err)
     if (rc != 0) {
         return rc;
     }
-    return ct_agent_link_open(run, err);
+    return job->resolved->etcd != NULL ? ct_agent_failover_seek(run, err)
+                                       : ct_agent_link_open(run, err);
 }
 
 static void free_all(struct ct_agent_run *run)
@@ -401,12 +401,16 @@ static void log_start(struct ct_agent_run *run)
             "(%s) before `ip link set lo up`",
             resolved->store_address.master);
     }
-    ct_log(&run->log, CT_LOG_INFO, "job %s: %d worker%s of %s, store on %s:%d, files in %s",
+    char store[CT_ADDR_JOIN_MAX] = "a machine that etcd names";
+    if (resolved->etcd == NULL) {
+        ct_addr_join(resolved->store_address.master,
+                     run->store.server != NULL ? ct_server_port(run->store.server)
+                                               : resolved->store_address.port,
+                     store, sizeof(store));
+    }
+    ct_log(&run->log, CT_LOG_INFO, "job %s: %d worker%s of %s, store on %s, files in %s",
            job->run_id, resolved->workers, resolved->workers == 1 ? "" : "s", job->command->path,
-           resolved->store_address.master,
-           run->store.server != NULL ? ct_server_port(run->store.server)
-                                     : resolved->store_address.port,
-           job->logdir->run != NULL ? job->logdir->run : "no folder");
+           store, job->logdir->run != NULL ? job->logdir->run : "no folder");
 }
 
 static void on_kernel_log_due(uv_timer_t *timer)

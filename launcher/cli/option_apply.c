@@ -203,26 +203,25 @@ static int read_machines(const char *origin, const char *value, const char **out
 static int read_backend(const char *origin, const char *value, enum ct_rdzv_backend *out,
                         struct ct_err *err)
 {
-    if (strcmp(value, "static") == 0 || strcmp(value, "c10d") == 0) {
-        *out = value[0] == 's' ? CT_RDZV_STATIC : CT_RDZV_C10D;
-        return 0;
+    static const struct {
+        const char *name;
+        enum ct_rdzv_backend backend;
+    } backends[] = {
+        {"static", CT_RDZV_STATIC},
+        {"c10d", CT_RDZV_C10D},
+        {"etcd", CT_RDZV_ETCD},
+        {"etcd-v2", CT_RDZV_ETCD}, /* torchrun's other name; both speak version 3 here */
+    };
+    for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
+        if (strcmp(value, backends[i].name) == 0) {
+            *out = backends[i].backend;
+            return 0;
+        }
     }
     return ct_err_set(err, CT_EUNSUPPORTED,
                       "%s %.64s is not supported: ctrun serves its own store, named by static or "
-                      "c10d",
+                      "c10d, or found by etcd",
                       origin, value);
-}
-
-static int read_endpoint(const char *origin, const char *value, struct ct_options *options,
-                         struct ct_err *err)
-{
-    options->has_endpoint = false;
-    if (ct_endpoint_parse(value, 0, &options->endpoint, err) != 0) {
-        (void)ct_err_wrap(err, "%s", origin);
-        return CT_EINVAL;
-    }
-    options->has_endpoint = true;
-    return 0;
 }
 
 static int read_seconds(const char *origin, const char *value, struct ct_err *err)
@@ -315,7 +314,8 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
     case CT_OPT_RDZV_BACKEND:
         return read_backend(origin, value, &options->backend, err);
     case CT_OPT_RDZV_ENDPOINT:
-        return read_endpoint(origin, value, options, err);
+        options->endpoint_text = value; /* what it means depends on the back end */
+        return 0;
     case CT_OPT_RDZV_CONF:
         return ct_rdzv_conf_parse(value, &options->rdzv_conf, err) == 0
                    ? 0
@@ -414,7 +414,7 @@ static void forget(const struct ct_option_spec *spec, struct ct_options *options
     } else if (id == CT_OPT_RDZV_ID) {
         options->run_id = NULL;
     } else if (id == CT_OPT_RDZV_ENDPOINT) {
-        options->has_endpoint = false;
+        options->endpoint_text = NULL;
     } else if (id == CT_OPT_LOCAL_ADDR) {
         options->local_addr[0] = '\0';
     } else if (id == CT_OPT_MASTER_ADDR) {

@@ -226,14 +226,15 @@ const struct ct_option_spec ct_option_table[] = {
      "address that workers are given for a store on this machine, if neither\n"
      "--master-addr nor a static endpoint gives it",
      .empty_is_default = true, .topic = CT_HELP_NODES},
-    {CT_OPT_RDZV_BACKEND, 0, false, "rdzv-backend", "static|c10d",
+    {CT_OPT_RDZV_BACKEND, 0, false, "rdzv-backend", "static|c10d|etcd",
      "which options give the address of the store. static: --rdzv-endpoint,\n"
-     "else --master-addr and --master-port; c10d: --rdzv-endpoint only.\n"
-     "Default static",
+     "else --master-addr and --master-port; c10d: --rdzv-endpoint only;\n"
+     "etcd: none, the machines meet through etcd at --rdzv-endpoint. Default\n"
+     "static",
      .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_ENDPOINT, 0, false, "rdzv-endpoint", "HOST[:PORT]",
-     "address and port of the store. On one machine, port 0 or no port (c10d\n"
-     "only) means a free port",
+     "address and port of the store, or of etcd (HOST[:PORT],...; 2379). On\n"
+     "one machine, port 0 or no port (c10d only) means a free port",
      .empty_is_default = true, .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_CONF, 0, false, "rdzv-conf", "KEY=VALUE,...",
      "keys: join_timeout (600), last_call_timeout (3), heartbeat_timeout (3),\n"

@@ -15,6 +15,7 @@
 #include "launcher/cli/option_values.h"
 #include "launcher/util/environ.h"
 #include "launcher/util/signals.h"
+#include "rendezvous/etcd/etcd_settings.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -432,6 +433,36 @@ static int apply_standalone(struct ct_options *options, struct ct_err *err)
     return 0;
 }
 
+/* With etcd it is a list of addresses, which is read where it is used. */
+static int parse_endpoint(struct ct_options *options, struct ct_err *err)
+{
+    static char *const no_logins[] = {NULL};
+    struct ct_etcd_settings etcd;
+    if (options->backend == CT_RDZV_ETCD) {
+        return ct_etcd_settings_read(options->endpoint_text, no_logins, &etcd, err);
+    }
+    int rc = ct_endpoint_parse(options->endpoint_text, 0, &options->endpoint, err);
+    options->has_endpoint = rc == 0;
+    return rc;
+}
+
+/* Reads the endpoint, once the back end is known. */
+static int read_endpoint(struct ct_options *options, struct ct_err *err)
+{
+    if (options->backend == CT_RDZV_ETCD && options->endpoint_text == NULL &&
+        !options->standalone) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--rdzv-backend etcd needs --rdzv-endpoint HOST[:PORT][,...]: where etcd "
+                          "is");
+    }
+    if (options->endpoint_text != NULL && parse_endpoint(options, err) != 0) {
+        bool flag = ct_option_given(options, CT_OPT_RDZV_ENDPOINT) == CT_GIVEN_FLAG;
+        (void)ct_err_wrap(err, "%s", flag ? "--rdzv-endpoint" : "PET_RDZV_ENDPOINT");
+        return CT_EINVAL;
+    }
+    return 0;
+}
+
 static int check_together(const struct ct_options *options, struct ct_err *err)
 {
     if (options->detach && options->preflight_only) {
@@ -507,7 +538,10 @@ int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out
     if (rc != 0) {
         return rc;
     }
-    rc = check_together(&options, err);
+    rc = read_endpoint(&options, err);
+    if (rc == 0) {
+        rc = check_together(&options, err);
+    }
     if (rc != 0) {
         return rc;
     }

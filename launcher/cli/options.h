@@ -41,6 +41,7 @@ enum ct_nproc_kind {
 enum ct_rdzv_backend {
     CT_RDZV_STATIC, /* --master-addr and --master-port, or an endpoint with a port */
     CT_RDZV_C10D,   /* an endpoint, or any free port of this machine */
+    CT_RDZV_ETCD,   /* the endpoint is etcd, which knows who hosts the store */
 };
 
 /* What happens to lines that ctrun's stdout or stderr does not take at once. */
@@ -99,7 +100,8 @@ struct ct_options {
     int master_port;               /* -1 = not given, 0 = the kernel chooses */
     enum ct_rdzv_backend backend;
     bool has_endpoint;
-    struct ct_endpoint endpoint;
+    struct ct_endpoint endpoint; /* but with etcd */
+    const char *endpoint_text;   /* as it was given; NULL = it was not */
     struct ct_rdzv_conf rdzv_conf;
     char local_addr[CT_HOST_MAX]; /* without brackets; "" = not given */
     int min_nodes, max_nodes;     /* 1 <= min <= max */

@@ -118,9 +118,44 @@ static void print_workers(struct table *table)
     }
 }
 
+/* "--max-restarts", "PET_MAX_RESTARTS" or "default". Returns `out`. */
+static const char *source(const struct table *table, enum ct_option_id id, char out[SOURCE_MAX])
+{
+    enum ct_given given = ct_option_given(table->config->options, id);
+    const char *name = "";
+    for (size_t i = 0; i < ct_option_count; i++) {
+        name = ct_option_table[i].id == id ? ct_option_table[i].name : name;
+    }
+    if (given == CT_GIVEN_NOT) {
+        (void)snprintf(out, SOURCE_MAX, "default");
+        return out;
+    }
+    (void)snprintf(out, SOURCE_MAX, "%s%s", given == CT_GIVEN_ENV ? "PET_" : "--", name);
+    for (char *p = out; given == CT_GIVEN_ENV && *p != '\0'; p++) {
+        *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
+    }
+    return out;
+}
+
+/* The port is one at which every machine listens if it can, in case it hosts the store. */
+static void print_etcd(struct table *table)
+{
+    const struct ct_resolved *resolved = table->config->resolved;
+    char from[SOURCE_MAX];
+    row(table, "meets at", source(table, CT_OPT_RDZV_ENDPOINT, from), "etcd at %s", resolved->etcd);
+    if (resolved->master_port > 0) {
+        row(table, "own port", resolved->port_from, "%d, or a free one", resolved->master_port);
+    }
+    row(table, "hosted by", NULL, "the ctrun that etcd names");
+}
+
 static void print_store(struct table *table)
 {
     const struct ct_resolved *resolved = table->config->resolved;
+    if (resolved->etcd != NULL) {
+        print_etcd(table);
+        return;
+    }
     const struct ct_store_address *address = &resolved->store_address;
     bool single = resolved->mode == CT_MODE_SINGLE;
     bool computed = resolved->port_from == table->config->scheduler->job_id_from;
@@ -255,25 +290,6 @@ static void print_rest(struct table *table)
 
 /* ---- failures ------------------------------------------------------------------------------- */
 
-/* "--max-restarts", "PET_MAX_RESTARTS" or "default". Returns `out`. */
-static const char *source(const struct table *table, enum ct_option_id id, char out[SOURCE_MAX])
-{
-    enum ct_given given = ct_option_given(table->config->options, id);
-    const char *name = "";
-    for (size_t i = 0; i < ct_option_count; i++) {
-        name = ct_option_table[i].id == id ? ct_option_table[i].name : name;
-    }
-    if (given == CT_GIVEN_NOT) {
-        (void)snprintf(out, SOURCE_MAX, "default");
-        return out;
-    }
-    (void)snprintf(out, SOURCE_MAX, "%s%s", given == CT_GIVEN_ENV ? "PET_" : "--", name);
-    for (char *p = out; given == CT_GIVEN_ENV && *p != '\0'; p++) {
-        *p = *p == '-' ? '_' : (char)toupper((unsigned char)*p);
-    }
-    return out;
-}
-
 static bool has_code(const void *set, int code)
 {
     return ct_code_set_has(set, code);
@@ -311,14 +327,23 @@ static void print_limits(struct table *table)
     }
 }
 
+static bool has_token_env(char *const *env)
+{
+    const char *token = ct_environ_get(env, CT_TOKEN_ENV);
+    return token != NULL && token[0] != '\0';
+}
+
+static bool has_token(const struct ct_options *options, char *const *env)
+{
+    return options->agent_stdin || options->token_file != NULL || has_token_env(env);
+}
+
 /* What watches over the job, and what makes it outlive a failure. */
 static void print_failures(struct table *table, char *const *env)
 {
     const struct ct_options *options = table->config->options;
     const struct ct_resolved *resolved = table->config->resolved;
-    const char *token = ct_environ_get(env, CT_TOKEN_ENV);
-    bool has_env = token != NULL && token[0] != '\0';
-    bool has_token = options->agent_stdin || options->token_file != NULL || has_env;
+    bool has_any = has_token(options, env);
     char from[SOURCE_MAX];
     print_limits(table);
     if (options->health_check != NULL) {
@@ -335,17 +360,17 @@ static void print_failures(struct table *table, char *const *env)
     }
     if (options->token_file != NULL) {
         row(table, "token", source(table, CT_OPT_TOKEN_FILE, from), "%s", options->token_file);
-    } else if (has_token || resolved->shared) {
+    } else if (has_any || resolved->shared) {
         row(table, "token",
             options->agent_stdin ? "standard input"
-            : has_env            ? CT_TOKEN_ENV
+            : has_any            ? CT_TOKEN_ENV
                                  : "default",
-            "%s", has_token ? "given" : "none");
+            "%s", has_any ? "given" : "none");
     }
     if (resolved->shared) {
         row(table, "failover", options->rdzv_conf.failover >= 0 ? "--rdzv-conf" : "default", "%s",
             !resolved->failover ? "off"
-            : has_token         ? "on"
+            : has_any           ? "on"
                                 : "off, because there is no token");
     }
 }
@@ -429,10 +454,17 @@ static void print_devices(struct table *table, char *const *env)
 
 /* Makes the same check as launcher/main.c before it starts the job, and tells also of a name for
  * which the job would wait. */
-static void print_store_problem(struct table *table)
+static void print_store_problem(struct table *table, char *const *env)
 {
     struct ct_err err = {0};
     const struct ct_resolved *resolved = table->config->resolved;
+    if (resolved->etcd != NULL) {
+        if (!has_token(table->config->options, env)) {
+            row(table, "problem", NULL, "a job that meets through etcd needs a token");
+            table->exit_code = CT_EXIT_SETUP;
+        }
+        return;
+    }
     int rc = ct_store_address_check(&resolved->store_address, false, &err);
     if (rc == CT_ENOENT && resolved->shared) {
         row(table, "warning", NULL, "%s so far: ctrun waits for it", err.text);
@@ -474,7 +506,7 @@ int ct_config_print(const struct ct_config *config, char *const *env, int *exit_
     if (config->resolved->warning[0] != '\0') {
         row(&table, "warning", NULL, "%s", config->resolved->warning);
     }
-    print_store_problem(&table);
+    print_store_problem(&table, env);
     print_no_effect(&table, env);
     *exit_code = table.exit_code;
     return table.rc;

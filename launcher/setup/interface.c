@@ -158,6 +158,9 @@ void ct_interface_expect(const struct ct_options *options, const struct ct_resol
         return;
     }
     ct_interface_look(machine->host, options->local_addr, env, out);
+    if (resolved->etcd != NULL) {
+        return; /* nobody knows yet where the store will be */
+    }
     if (ct_addr_towards(resolved->store_address.host, own, sizeof(own), NULL) == 0) {
         (void)ct_interface_of_text(own, out->way);
     }

@@ -123,6 +123,22 @@ static void check_restarts(struct lines *out, const struct ct_options *options,
     }
 }
 
+/* Options that say where the store is, in a job whose machines learn it from etcd. */
+static void check_etcd(struct lines *out, const struct ct_options *options,
+                       const struct ct_resolved *resolved)
+{
+    static const char form[] = "%s has no effect with --rdzv-backend etcd";
+    if (resolved->etcd == NULL) {
+        return;
+    }
+    if (has_flag(options, CT_OPT_MASTER_ADDR)) {
+        (void)snprintf(out->list[out->count++], CT_NO_EFFECT_MAX, form, "--master-addr");
+    }
+    if (has_flag(options, CT_OPT_RDZV_CONF) && options->rdzv_conf.is_host >= 0) {
+        (void)snprintf(out->list[out->count++], CT_NO_EFFECT_MAX, form, "is_host of --rdzv-conf");
+    }
+}
+
 int ct_no_effect(const struct ct_options *options, const struct ct_resolved *resolved,
                  char lines[CT_NO_EFFECT_LINES][CT_NO_EFFECT_MAX])
 {
@@ -142,6 +158,7 @@ int ct_no_effect(const struct ct_options *options, const struct ct_resolved *res
     check_stacks(&out, options);
     check_budget(&out, options);
     check_restarts(&out, options, resolved);
+    check_etcd(&out, options, resolved);
     if (has_flag(options, CT_OPT_WARM) && options->warm != 0 && options->max_restarts == 0 &&
         !resolved->shared) {
         (void)snprintf(

@@ -9,7 +9,7 @@
 #include "launcher/cli/options.h"
 #include "launcher/setup/resolve.h"
 
-#define CT_NO_EFFECT_LINES 14
+#define CT_NO_EFFECT_LINES 16
 #define CT_NO_EFFECT_MAX 192
 
 /* Gives one line for each such option, and returns their number. PET_ variables give no line,

@@ -11,6 +11,7 @@
 #include "launcher/cli/option_table.h"
 #include "launcher/scheduler/pmi.h"
 #include "launcher/setup/machine.h"
+#include "rendezvous/etcd/etcd_settings.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -270,6 +271,9 @@ static int resolve_master(struct resolver *r)
     const struct ct_scheduler *scheduler = r->scheduler;
     struct ct_resolved *out = r->out;
     bool shim = out->mode == CT_MODE_SHIM;
+    if (r->backend == CT_RDZV_ETCD) {
+        return 0;
+    }
     if (has_master(r)) {
         r->is_host = shim ? out->node_rank == 0 : r->is_host;
         return 0;
@@ -354,6 +358,11 @@ static void choose_store_shared(const struct resolver *r, struct ct_store_addres
     const struct ct_options *options = r->options;
     const struct ct_resolved *out = r->out;
     bool is_static = r->backend == CT_RDZV_STATIC;
+    if (out->etcd != NULL) {
+        *address = (struct ct_store_address){
+            .duty = CT_HOST_ELSEWHERE, .host = "", .master = "", .option = "--rdzv-endpoint"};
+        return;
+    }
     address->duty = r->is_host == 1   ? CT_HOST_HERE
                     : r->is_host == 0 ? CT_HOST_ELSEWHERE
                                       : CT_HOST_IF_OURS;
@@ -460,7 +469,8 @@ static void choose_warning(const struct resolver *r)
 int ct_resolve_scheduler(const struct ct_scheduler_input *input, const struct ct_options *options,
                          struct ct_scheduler *out, struct ct_err *err)
 {
-    bool names_master = options->has_endpoint || options->master_addr[0] != '\0';
+    bool names_master = options->has_endpoint || options->master_addr[0] != '\0' ||
+                        options->backend == CT_RDZV_ETCD;
     bool nothing_open = options->standalone || (is_given(options, CT_OPT_NNODES) &&
                                                 (options->max_nodes == 1 || names_master));
     int rc = ct_scheduler_detect(input, out, err);
@@ -474,11 +484,12 @@ int ct_resolve_scheduler(const struct ct_scheduler_input *input, const struct ct
 int ct_resolve(const struct ct_options *options, const struct ct_scheduler *scheduler,
                const struct ct_machine *machine, struct ct_resolved *out, struct ct_err *err)
 {
+    bool etcd = options->backend == CT_RDZV_ETCD;
     struct resolver r = {.options = options,
                          .scheduler = scheduler,
                          .out = out,
                          .backend = options->backend,
-                         .is_host = options->rdzv_conf.is_host,
+                         .is_host = etcd ? -1 : options->rdzv_conf.is_host,
                          .err = err};
     take_options(options, out);
     int rc = choose_mode(&r);
@@ -499,10 +510,17 @@ int ct_resolve(const struct ct_options *options, const struct ct_scheduler *sche
     /* The static back end means one fixed host. A shim's nodes are ranks: with one machine many of
      * them would lose their votes. A ctrun that another one has started ends with that one, unless
      * the job was detached. */
+    out->etcd = out->shared && r.backend == CT_RDZV_ETCD ? options->endpoint_text : NULL;
     int wanted = options->rdzv_conf.failover;
     bool led = options->agent_stdin && !options->detach; /* by a ctrun that stays */
     out->failover = out->shared && wanted != 0 && out->mode != CT_MODE_SHIM && !led &&
                     (wanted == 1 || r.backend != CT_RDZV_STATIC);
+    if (out->etcd != NULL && !out->failover) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "--rdzv-backend etcd %s",
+                          wanted == 0 ? "and --rdzv-conf failover=0 exclude each other"
+                          : led       ? "is not needed with --hosts, which tells all where to meet"
+                                      : "works with one ctrun on each machine, not for each rank");
+    }
     resolve_store_address(&r);
     resolve_run_id(&r);
     if (out->mode == CT_MODE_SHIM) {
@@ -515,6 +533,15 @@ int ct_resolve(const struct ct_options *options, const struct ct_scheduler *sche
     return rc != 0 ? rc : resolve_workers(&r, machine);
 }
 
+/* A variable of etcdctl that is wrong is told before the job is begun. */
+static int check_etcd(const char *endpoints, char *const *env, struct ct_err *err)
+{
+    struct ct_etcd_settings settings;
+    int rc = ct_etcd_settings_read(endpoints, env, &settings, err);
+    ct_etcd_settings_fini(&settings);
+    return rc;
+}
+
 int ct_resolve_here(const struct ct_options *options, const struct ct_machine *machine,
                     char *const *env, struct ct_scheduler *scheduler, struct ct_resolved *out,
                     struct ct_err *err)
@@ -525,6 +552,9 @@ int ct_resolve_here(const struct ct_options *options, const struct ct_machine *m
         return CT_EXIT_USAGE;
     }
     int rc = ct_resolve(options, scheduler, machine, out, err);
+    if (rc == 0 && out->etcd != NULL) {
+        rc = check_etcd(out->etcd, env, err);
+    }
     if (rc == 0 && options->detach && out->mode == CT_MODE_SHIM) {
         (void)ct_err_set(
             err, CT_EINVAL,

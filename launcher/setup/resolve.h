@@ -37,7 +37,8 @@ struct ct_resolved {
     int workers;              /* that this ctrun starts */
     const char *run_id;       /* NULL = a random one, for a job that is not shared */
     bool run_id_given;        /* by the user or the scheduler: it is not CT_RUN_ID_DEFAULT */
-    struct ct_store_address store_address;
+    const char *etcd; /* where it is, in a job that meets through it; NULL = this one does not */
+    struct ct_store_address store_address; /* with etcd: nothing is known of it yet */
     char master_addr[CT_HOST_MAX]; /* from the options or the scheduler; "" = neither has one */
     int master_port; /* from there, too; -1 = neither has one, 0 = the kernel chooses */
     /* What each value comes from: "--nnodes", "PET_NNODES", "SLURM_STEP_NUM_NODES", "default". */

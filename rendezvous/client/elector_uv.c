@@ -27,6 +27,7 @@
 #include "common/list.h"
 #include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/client/link_uv.h"
+#include "rendezvous/etcd/arbiter_uv.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -54,9 +55,10 @@ struct ct_elector {
     uv_timer_t timer;
     struct ct_election election;
     struct asked asked[CT_VOTERS_BOTH];
-    struct ct_link *telling; /* to where the job met first; NULL = not now */
-    int64_t tell_ns;         /* when that is told next */
-    struct ct_voter told;    /* who says that it hosts this job; id 0 = nobody */
+    struct ct_etcd_arbiter *arbiter; /* NULL = the job has none */
+    struct ct_link *telling;         /* to where the job met first; NULL = not now */
+    int64_t tell_ns;                 /* when that is told next */
+    struct ct_voter told;            /* who says that it hosts this job; id 0 = nobody */
     uint64_t told_term;
     struct ct_link *reaching; /* to that one; NULL = not now */
     bool reached;             /* it hosts there in that term, so the election is to hear of it */
@@ -131,6 +133,7 @@ void ct_elector_close(struct ct_elector *elector)
         return;
     }
     elector->closing = true;
+    ct_etcd_arbiter_close(elector->arbiter);
     hang_up_all(elector);
     end_telling(elector);
     end_reaching(elector);
@@ -152,12 +155,23 @@ static void warn_of_far_term(struct ct_elector *elector)
     }
     const struct ct_voter *voter = ct_job_record_find(&elector->election.record, id);
     elector->far_told = id;
-    ct_log(
-        elector->options.log, CT_LOG_WARNING,
-        "%s%s%s names a term that no election can have reached; it gets no vote here, and nobody "
-        "follows it",
-        voter != NULL ? "the agent at " : "an agent of this job",
-        voter != NULL ? voter->address : "", voter != NULL ? "" : " that belongs to no world");
+    ct_log(elector->options.log, CT_LOG_WARNING,
+           "%s%s names a term that no election can have reached; it gets no vote here, and nobody "
+           "follows it",
+           voter != NULL         ? "the agent at "
+           : id == CT_ARBITER_ID ? "the job's value in etcd"
+                                 : "an agent of this job that belongs to no world",
+           voter != NULL ? voter->address : "");
+}
+
+/* Until the membership has its own record, the arbiter hears this host by the one that it was
+ * elected with. */
+static void serve_first(struct ct_elector *elector)
+{
+    struct ct_job_record record = elector->election.record;
+    record.term = elector->election.host_term;
+    record.version = 1;
+    ct_etcd_arbiter_serve(elector->arbiter, &elector->election.self, &record);
 }
 
 static void carry_out(struct ct_elector *elector, const struct ct_election_todo *todo)
@@ -165,6 +179,9 @@ static void carry_out(struct ct_elector *elector, const struct ct_election_todo 
     bool any = todo->host || todo->join || todo->stop_hosting || todo->give_up;
     if (todo->ask) {
         ask_all(elector, &todo->question);
+    }
+    if (todo->host && elector->arbiter != NULL) {
+        serve_first(elector);
     }
     if (any) {
         elector->options.on_todo(elector->options.data, todo);
@@ -300,6 +317,78 @@ static void ask_all(struct ct_elector *elector, const struct ct_vote_ask *questi
     const struct ct_job_record *record = &elector->election.record;
     ask_world(elector, &record->formed, question);
     ask_world(elector, &record->planned, question);
+    if (elector->arbiter != NULL) {
+        uint64_t dead_id = elector->election.died_ns != INT64_MIN ? elector->election.host.id : 0;
+        ct_etcd_arbiter_ask(elector->arbiter, question, dead_id);
+    }
+}
+
+/* ---- the arbiter ---------------------------------------------------------------------------- */
+
+static void on_arbiter_answer(void *data, const struct ct_vote_answer *answer)
+{
+    struct ct_elector *elector = data;
+    struct ct_election_todo todo;
+    ct_election_answered(&elector->election, answer, ct_clock_now(NULL), &todo);
+    warn_of_far_term(elector);
+    carry_out(elector, &todo);
+}
+
+static void on_arbiter_served(void *data, uint64_t term, uint64_t version, int64_t sent_ns)
+{
+    struct ct_elector *elector = data;
+    elector->options.on_served(elector->options.data, term, version, sent_ns);
+}
+
+static void on_arbiter_unserved(void *data, bool bound)
+{
+    struct ct_elector *elector = data;
+    if (bound) {
+        ct_election_doubted(&elector->election, ct_clock_now(NULL));
+        rearm(elector);
+    }
+    elector->options.on_unserved(elector->options.data);
+}
+
+static bool is_arbiter_void(void *data, uint64_t id)
+{
+    struct ct_elector *elector = data;
+    return elector->options.is_void(elector->options.data, id);
+}
+
+static void on_arbiter_trouble(void *data, const char *why)
+{
+    struct ct_elector *elector = data;
+    elector->options.on_trouble(elector->options.data, why);
+}
+
+static int open_arbiter(struct ct_elector *elector, struct ct_err *err)
+{
+    const struct ct_etcd_arbiter_options options = {
+        .settings = elector->options.etcd,
+        .run_id = elector->options.run_id,
+        .lease_ms = elector->options.lease_ms,
+        .log = elector->options.log,
+        .on_answer = on_arbiter_answer,
+        .on_served = on_arbiter_served,
+        .on_unserved = on_arbiter_unserved,
+        .is_void = is_arbiter_void,
+        .on_trouble = on_arbiter_trouble,
+        .data = elector,
+    };
+    return ct_etcd_arbiter_open(elector->loop, &options, &elector->arbiter, err);
+}
+
+bool ct_elector_is_settled(const struct ct_elector *elector)
+{
+    return elector->arbiter == NULL || ct_etcd_arbiter_is_settled(elector->arbiter);
+}
+
+void ct_elector_serve(struct ct_elector *elector, const struct ct_job_record *record)
+{
+    if (elector->arbiter != NULL && elector->election.state == CT_ELECTION_HOSTING) {
+        ct_etcd_arbiter_serve(elector->arbiter, &elector->election.self, record);
+    }
 }
 
 /* ---- telling where the job is --------------------------------------------------------------- */
@@ -430,6 +519,15 @@ static void rearm(struct ct_elector *elector)
     if (elector->closing) {
         return;
     }
+    enum ct_election_state state = elector->election.state;
+    if (elector->arbiter != NULL && state != CT_ELECTION_HOSTING) {
+        ct_etcd_arbiter_serve(elector->arbiter, NULL, NULL);
+    }
+    if (elector->arbiter != NULL &&
+        (state == CT_ELECTION_FOLLOWING || state == CT_ELECTION_ENDED)) {
+        /* A vote that nobody needs would bind the arbiter against the host. */
+        ct_etcd_arbiter_ask(elector->arbiter, NULL, 0);
+    }
     int64_t next_ns = ct_election_next(&elector->election);
     if (has_moved(elector) && elector->tell_ns < next_ns) {
         next_ns = elector->tell_ns;
@@ -485,6 +583,12 @@ void ct_elector_told(struct ct_elector *elector, const struct ct_voter *host, ui
         elector->told = *host;
         elector->told_term = term;
     }
+}
+
+void ct_elector_seek(struct ct_elector *elector, int64_t give_up_ms)
+{
+    ct_election_seek(&elector->election, give_up_ms, ct_clock_now(NULL));
+    rearm(elector);
 }
 
 void ct_elector_leased(struct ct_elector *elector, int64_t sent_ns, int64_t lease_ms)
@@ -544,21 +648,29 @@ void ct_elector_set_self(struct ct_elector *elector, const char *address, uint16
 }
 
 int ct_elector_open(uv_loop_t *loop, const struct ct_elector_options *options,
-                    struct ct_elector **out)
+                    struct ct_elector **out, struct ct_err *err)
 {
     struct ct_elector *elector = ct_calloc(1, sizeof(*elector));
     struct ct_msg *msg = ct_calloc(1, sizeof(*msg));
     if (elector == NULL || msg == NULL) {
         ct_free(elector);
         ct_free(msg);
-        return CT_ENOMEM;
+        return ct_err_set(err, CT_ENOMEM, "out of memory for the choice of another host");
     }
     /* Until its address is known. Who asks this agent knows one by which it can be reached. */
     const struct ct_voter self = {.id = options->id, .address = "127.0.0.1", .port = 1};
     elector->options = *options;
     elector->loop = loop;
     elector->msg = msg;
-    ct_election_init(&elector->election, &self, options->lease_ms, options->give_up_ms);
+    ct_election_init(&elector->election, &self, options->etcd != NULL, options->lease_ms,
+                     options->give_up_ms);
+    int rc = options->etcd != NULL ? open_arbiter(elector, err) : 0;
+    if (rc != 0) {
+        ct_free(elector);
+        ct_free(msg);
+        return rc;
+    }
+    elector->options.etcd = NULL;
     CT_ASSERT(uv_timer_init(loop, &elector->timer) == 0); /* cannot fail */
     elector->timer_open = true;
     *out = elector;

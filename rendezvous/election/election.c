@@ -29,11 +29,12 @@
  * lease. */
 #define FENCE_SHARE 16
 
-void ct_election_init(struct ct_election *election, const struct ct_voter *self, int64_t lease_ms,
-                      int64_t give_up_ms)
+void ct_election_init(struct ct_election *election, const struct ct_voter *self, bool arbiter,
+                      int64_t lease_ms, int64_t give_up_ms)
 {
     *election = (struct ct_election){
         .self = *self,
+        .arbiter = arbiter,
         .state = CT_ELECTION_LOOKING,
         .lease_ms = lease_ms,
         .give_up_ms = give_up_ms,
@@ -216,6 +217,14 @@ static void look(struct ct_election *election, int64_t now_ns)
     election->give_up_ns = now_ns + election->give_up_ms * CT_NS_PER_MS;
 }
 
+void ct_election_seek(struct ct_election *election, int64_t give_up_ms, int64_t now_ns)
+{
+    CT_ASSERT(election->arbiter && election->state == CT_ELECTION_LOOKING);
+    look(election, now_ns);
+    election->next_ns = now_ns;
+    election->give_up_ns = now_ns + give_up_ms * CT_NS_PER_MS;
+}
+
 void ct_election_lost(struct ct_election *election, int64_t now_ns)
 {
     if (election->state == CT_ELECTION_FOLLOWING) {
@@ -265,6 +274,13 @@ static void doubt(struct ct_election *election, int64_t now_ns)
     }
 }
 
+void ct_election_doubted(struct ct_election *election, int64_t now_ns)
+{
+    if (election->state == CT_ELECTION_HOSTING) {
+        doubt(election, now_ns);
+    }
+}
+
 void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *ask, int64_t now_ns,
                        struct ct_vote_answer *answer)
 {
@@ -302,18 +318,47 @@ void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *a
 
 /* ---- the candidate -------------------------------------------------------------------------- */
 
+static bool has_granted(const struct ct_election *election, uint64_t id)
+{
+    for (int i = 0; i < election->num_granted; i++) {
+        if (election->granted[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The host is dead, which belonged to that world, and all others of it have voted for this agent.
+ * Whoever won with the arbiter would need one of them. */
+static bool has_all_others(const struct ct_election *election, const struct ct_world_voters *world)
+{
+    for (int i = 0; i < world->count; i++) {
+        uint64_t id = world->list[i].id;
+        if (id != election->host.id && !has_granted(election, id)) {
+            return false;
+        }
+    }
+    return world->count > 0;
+}
+
 static bool wins(const struct ct_election *election, const struct ct_world_voters *world)
 {
     bool half = election->host_is_dead && ct_world_voters_find(world, election->host.id) != NULL;
+    if (election->arbiter) {
+        return ct_world_voters_enough_with_arbiter(world, election->granted,
+                                                   election->num_granted) ||
+               (half && has_all_others(election, world));
+    }
     return ct_world_voters_enough(world, election->granted, election->num_granted, half);
 }
 
 static bool has_won(const struct ct_election *election)
 {
     const struct ct_job_record *record = &election->record;
-    /* Before the first world is certain, only the first host may decide. */
-    return record->formed.generation >= 0 && wins(election, &record->formed) &&
-           wins(election, &record->planned);
+    /* Before the first world is certain, only the first host or the arbiter may decide. */
+    return (record->formed.generation >= 0 || election->arbiter) &&
+           wins(election, &record->formed) &&
+           (record->planned.generation < 0 || wins(election, &record->planned));
 }
 
 static void ask_all(struct ct_election *election, struct ct_election_todo *todo)
@@ -324,18 +369,15 @@ static void ask_all(struct ct_election *election, struct ct_election_todo *todo)
         .term = election->candidacy,
         .record_term = election->record.term,
         .record_version = election->record.version,
+        .followed = election->floor != 0,
     };
 }
 
 static void note_grant(struct ct_election *election, uint64_t id, int64_t alone_ns)
 {
-    for (int i = 0; i < election->num_granted; i++) {
-        if (election->granted[i] == id) {
-            return;
-        }
-    }
-    if (election->num_granted == CT_VOTERS_BOTH ||
-        ct_job_record_find(&election->record, id) == NULL) {
+    bool votes = ct_job_record_find(&election->record, id) != NULL ||
+                 (election->arbiter && id == CT_ARBITER_ID);
+    if (has_granted(election, id) || election->num_granted == CT_BALLOTS_MAX || !votes) {
         return;
     }
     int64_t lease_ns = election->lease_ms * CT_NS_PER_MS;
@@ -357,6 +399,7 @@ static void check_won(struct ct_election *election, int64_t now_ns, struct ct_el
     }
     todo->lost = election->host;
     todo->lost_is_dead = election->died_ns != INT64_MIN;
+    todo->lost_in_time = election->host_is_dead;
     election->state = CT_ELECTION_HOSTING;
     election->host = election->self;
     election->host_term = election->candidacy;
@@ -374,7 +417,8 @@ static uint64_t next_term(const struct ct_election *election)
 static void stand(struct ct_election *election, int64_t now_ns, struct ct_election_todo *todo)
 {
     /* After the last term, nobody can stand. */
-    bool voter = ct_job_record_find(&election->record, election->self.id) != NULL &&
+    bool first = election->arbiter && ct_job_record_generation(&election->record) < 0;
+    bool voter = (first || ct_job_record_find(&election->record, election->self.id) != NULL) &&
                  ct_term_number(election->seen) < CT_TERM_NUMBER_MAX;
     int64_t pause_ns = PAUSE_FIRST_NS;
     for (int64_t passed = now_ns - election->alone_ns;
@@ -420,10 +464,22 @@ static bool has_found(const struct ct_election *election, const struct ct_vote_a
                : election->state == CT_ELECTION_LOOKING && may_follow(election, answer->host_term);
 }
 
+/* Looks for a host no more. */
+static void end(struct ct_election *election, struct ct_election_todo *todo)
+{
+    election->state = CT_ELECTION_ENDED;
+    election->next_ns = election->give_up_ns = INT64_MAX;
+    todo->give_up = true;
+    todo->exit_code = election->record.over ? election->record.exit_code : -1;
+}
+
 void ct_election_answered(struct ct_election *election, const struct ct_vote_answer *answer,
                           int64_t now_ns, struct ct_election_todo *todo)
 {
     *todo = (struct ct_election_todo){0};
+    if (answer->id == CT_ARBITER_ID && election->known == 0 && answer->seen <= CT_TERM_MAX) {
+        election->known = answer->seen; /* it seeks a job, and knows no term but its own */
+    }
     (void)hear(election, answer->id, answer->seen);
     check_released(election, answer);
     if (has_found(election, answer)) {
@@ -443,6 +499,10 @@ void ct_election_answered(struct ct_election *election, const struct ct_vote_ans
         election->record = *answer->record;
         election->candidacy = 0;
         election->next_ns = now_ns;
+        if (election->record.ended) {
+            end(election, todo);
+            return;
+        }
     }
     if (answer->granted && election->candidacy != 0 && answer->asked_term == election->candidacy) {
         note_grant(election, answer->id, now_ns - answer->alone_ms * CT_NS_PER_MS);
@@ -482,10 +542,7 @@ void ct_election_tick(struct ct_election *election, int64_t now_ns, struct ct_el
         return;
     }
     if (now_ns >= election->give_up_ns) {
-        election->state = CT_ELECTION_ENDED;
-        election->next_ns = election->give_up_ns = INT64_MAX;
-        todo->give_up = true;
-        todo->exit_code = election->record.over ? election->record.exit_code : -1;
+        end(election, todo);
     } else if (now_ns >= election->next_ns) {
         stand(election, now_ns, todo);
     }

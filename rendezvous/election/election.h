@@ -23,11 +23,16 @@
  * the host has decided nothing without it, and half of a world that the host belonged to is a
  * quorum.
  *
+ * Arbiter. A job may have an arbiter, which votes as well (world_voters.h). It is a value outside
+ * the job's machines, so it does not answer by itself: each agent makes the answer to its own
+ * question from what is kept there (arbiter.h). With an arbiter no host is the first one. Who wants
+ * to take part in a job of which it knows nothing asks the arbiter, and is elected if nobody hosts.
+ *
  * Terms from others. Nobody can stand after the last term, so an agent that names a far too high
  * one, by mistake or with intent, would end all elections. Therefore an agent takes notice of terms
  * only while it looks for a host, and only of those within CT_TERM_REACH of the highest that it
  * knew when it began to look. It gives no vote, follows no host and takes no record of a farther
- * term.
+ * term. Who seeks a job and has had no host yet learns from the arbiter how far terms have come.
  */
 #ifndef CT_RENDEZVOUS_ELECTION_ELECTION_H
 #define CT_RENDEZVOUS_ELECTION_ELECTION_H
@@ -59,6 +64,7 @@ struct ct_vote_ask {
     uint64_t id;                          /* who asks */
     uint64_t term;                        /* 0 = it wants no vote, and only asks who is the host */
     uint64_t record_term, record_version; /* of its record */
+    bool followed; /* it has followed a host of this job; only the arbiter needs to know */
 };
 
 struct ct_vote_answer {
@@ -75,11 +81,12 @@ struct ct_vote_answer {
 
 /* What to do, in the order of the fields. */
 struct ct_election_todo {
-    bool ask; /* send `question` to all voters on record */
+    bool ask; /* send `question` to all voters on record, and to the arbiter */
     struct ct_vote_ask question;
     bool host; /* elected: host the membership in ct_election.host_term, from ct_election.record */
     struct ct_voter lost; /* then: the host that was lost; id 0 = unknown */
-    bool lost_is_dead;    /* and its process is known to be dead */
+    bool lost_is_dead;    /* and its process is known to be dead, ... */
+    bool lost_in_time;    /* ... since before this agent's lease had ended */
     bool join;            /* connect to `at`, who hosts in `at_term` */
     struct ct_voter at;
     uint64_t at_term;
@@ -91,6 +98,7 @@ struct ct_election_todo {
 /* Read-only for others. */
 struct ct_election {
     struct ct_voter self;
+    bool arbiter; /* the job has one */
     enum ct_election_state state;
     struct ct_job_record record;
     uint64_t seen;      /* the highest term that it knows of; 0 = it has had no host yet */
@@ -116,7 +124,7 @@ struct ct_election {
     int64_t doubt_ns; /* HOSTING: until when it asks whether another one was elected later, ... */
     int64_t doubt_pause_ns; /* ... and how long it waits before it asks again */
     uint64_t candidacy;     /* the term in which it is a candidate; 0 = it is none */
-    uint64_t granted[CT_VOTERS_BOTH];
+    uint64_t granted[CT_BALLOTS_MAX];
     int num_granted;
     uint64_t random;
 };
@@ -126,12 +134,16 @@ struct ct_election {
  * released by its next answer, which names another candidacy or none.
  *
  * `self` is copied; its id also seeds the pauses between two candidacies. The agent begins LOOKING
- * for nobody: it does nothing before it has followed a host once. */
-void ct_election_init(struct ct_election *election, const struct ct_voter *self, int64_t lease_ms,
-                      int64_t give_up_ms);
+ * for nobody: it does nothing before it has followed a host once, or seeks one. */
+void ct_election_init(struct ct_election *election, const struct ct_voter *self, bool arbiter,
+                      int64_t lease_ms, int64_t give_up_ms);
 
 /* This agent is the first host, which nobody elects. */
 void ct_election_begin_hosting(struct ct_election *election);
+
+/* In a job with an arbiter: begins to look for the host of the job, for `give_up_ms` at most, and
+ * stands for election if the job has had no world. */
+void ct_election_seek(struct ct_election *election, int64_t give_up_ms, int64_t now_ns);
 
 /* A link to a host is up. Returns false if its term is over, out of reach, or that of another host;
  * then the link is to be closed. */
@@ -150,6 +162,9 @@ void ct_election_lost(struct ct_election *election, int64_t now_ns);
 
 /* The process with this id is dead: nobody listens at its port any more. */
 void ct_election_dead(struct ct_election *election, uint64_t id, int64_t now_ns);
+
+/* As host: the arbiter belongs to a later host or candidate. Asks for a while who was elected. */
+void ct_election_doubted(struct ct_election *election, int64_t now_ns);
 
 /* As host: more than half of the world is lost. Gives up hosting and looks for another host. */
 void ct_election_deposed(struct ct_election *election, int64_t now_ns);

@@ -12,8 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Voters of both worlds of a record. */
+/* Voters of both worlds of a record, and all that may vote: these and the arbiter. */
 #define CT_VOTERS_BOTH (2 * CT_VOTERS_MAX)
+#define CT_BALLOTS_MAX (CT_VOTERS_BOTH + 1)
 
 /* A term is one candidacy: its number, and in the lower half a part of the candidate's id, so that
  * no two candidates ever have the same term. The first host, which nobody has elected, has term 1.
@@ -38,6 +39,7 @@ struct ct_job_record {
     bool charged;  /* the newest generation has used one */
     bool over;     /* the end of the job was proposed; it may be certain */
     int exit_code; /* then */
+    bool ended;    /* that is certain; hosts and the arbiter know it, voters need not */
 };
 
 /* A record of a job that has had no world. */

@@ -13,10 +13,11 @@
 #include <stddef.h>
 #include <string.h>
 
-void ct_office_begin(struct ct_office *office, uint64_t self, uint64_t term,
+void ct_office_begin(struct ct_office *office, uint64_t self, bool arbiter, uint64_t term,
                      const struct ct_job_record *record)
 {
-    *office = (struct ct_office){.self = self, .record = *record, .inherited = true};
+    *office =
+        (struct ct_office){.self = self, .arbiter = arbiter, .record = *record, .inherited = true};
     office->record.term = term;
     office->record.version = 1;
 }
@@ -39,8 +40,12 @@ static bool is_among(uint64_t id, const uint64_t *ids, int count)
 static bool enough(const struct ct_office *office, const struct ct_world_voters *world,
                    const struct ct_presence *who)
 {
-    if (ct_world_voters_enough(world, who->there, who->num_there, half_counts(office, world))) {
-        return true;
+    bool many =
+        office->arbiter
+            ? ct_world_voters_enough_with_arbiter(world, who->there, who->num_there)
+            : ct_world_voters_enough(world, who->there, who->num_there, half_counts(office, world));
+    if (many || world->count == 0) {
+        return many;
     }
     for (int i = 0; i < world->count; i++) {
         uint64_t id = world->list[i].id;
@@ -128,6 +133,9 @@ int ct_office_propose_world(struct ct_office *office, const struct ct_world_vote
     for (int i = 0; i < world->count; i++) {
         next.there[i] = world->list[i].id;
     }
+    if (office->arbiter && is_among(CT_ARBITER_ID, who->there, who->num_there)) {
+        next.there[next.num_there++] = CT_ARBITER_ID;
+    }
     memcpy(next.dead, who->dead, sizeof(next.dead));
     if (!ct_office_has_quorum(office, &next)) {
         return CT_EBUSY;
@@ -161,6 +169,7 @@ enum ct_proposal ct_office_pledged(struct ct_office *office, uint64_t id, uint64
         record->formed = record->planned;
         record->planned = (struct ct_world_voters){.generation = -1};
     }
+    record->ended = done == CT_PROPOSAL_END;
     record->version++;
     return done;
 }

@@ -18,6 +18,9 @@
  * host that belonged to it (election.h). So two halves never decide differently. If all others are
  * dead, the host goes on alone: a dead voter may have voted for another host, but that one would
  * have to be alive.
+ *
+ * With an arbiter (world_voters.h), halves do not count. The arbiter is asked like a voter if it is
+ * there, and the first world needs it.
  */
 #ifndef CT_RENDEZVOUS_ELECTION_OFFICE_H
 #define CT_RENDEZVOUS_ELECTION_OFFICE_H
@@ -26,7 +29,7 @@
 #include "rendezvous/election/job_record.h"
 
 struct ct_presence {
-    uint64_t there[CT_VOTERS_BOTH];
+    uint64_t there[CT_BALLOTS_MAX]; /* CT_ARBITER_ID is the arbiter */
     int num_there;
     /* Voters whose death was known before a lease after they were last heard was over. So they have
      * begun no world without this host; but they may have voted for another one. */
@@ -43,17 +46,18 @@ enum ct_proposal {
 
 struct ct_office {
     uint64_t self; /* this host's id; 0 = it is no voter */
+    bool arbiter;  /* the job has one */
     struct ct_job_record
         record; /* to be sent to members: with the open proposal, if there is one */
     enum ct_proposal open;
     bool inherited; /* record.planned, if any, is a former host's */
-    uint64_t asked[CT_VOTERS_BOTH];
-    bool pledged[CT_VOTERS_BOTH];
+    uint64_t asked[CT_BALLOTS_MAX];
+    bool pledged[CT_BALLOTS_MAX];
     int num_asked;
 };
 
 /* Begins the term of office. `record` is what the winner knew, or a fresh one. */
-void ct_office_begin(struct ct_office *office, uint64_t self, uint64_t term,
+void ct_office_begin(struct ct_office *office, uint64_t self, bool arbiter, uint64_t term,
                      const struct ct_job_record *record);
 
 /* Could a decision be taken with these voters? */
@@ -74,8 +78,8 @@ CT_MUST_CHECK int ct_office_take_over(struct ct_office *office, const struct ct_
 CT_MUST_CHECK int ct_office_propose_end(struct ct_office *office, int exit_code,
                                         const struct ct_presence *who);
 
-/* The same for a world, whose voters are all there; who->there does not count. Its generation is
- * newer than any on record. */
+/* The same for a world, whose voters are all there; of who->there, only the arbiter counts. Its
+ * generation is newer than any on record. */
 CT_MUST_CHECK int ct_office_propose_world(struct ct_office *office,
                                           const struct ct_world_voters *world, int restarts,
                                           const struct ct_presence *who);

@@ -78,13 +78,17 @@ struct ct_member;
 struct ct_members_failover {
     struct ct_voter self;               /* this host */
     bool is_daemon;                     /* it is a ctrdzvd: no agent, and no node of any world */
+    bool arbiter;                       /* the job has one (rendezvous/election/arbiter.h), ... */
+    bool arbiter_there;                 /* ... it serves this host, and ... */
+    int64_t arbiter_said_ns;            /* ... has done so last by a request that was sent then */
     uint64_t term;                      /* CT_TERM_FIRST, or the one in which it was elected */
     const struct ct_job_record *record; /* with which it was elected; NULL = it is the first host */
     int64_t fence_ns;                   /* then: see rendezvous/election/election.h */
     /* Then also: the host that was lost (id 0 = unknown), and what its loss is called in the
      * history of failures. The texts and the history are borrowed until the core is made. */
     struct ct_voter lost;
-    bool lost_is_dead; /* its process is known to be dead */
+    bool lost_is_dead; /* its process is known to be dead, ... */
+    bool lost_in_time; /* ... since before the lease that it gave this host had ended */
     bool lost_is_silent;
     bool lost_is_daemon; /* it was a ctrdzvd */
     const char *lost_name, *lost_why;
@@ -114,6 +118,10 @@ struct ct_members_options {
     int64_t (*quiet_ns)(void *data, const struct ct_member *member);
     /* NULL = the job ends with this host. Copied. */
     const struct ct_members_failover *failover;
+    /* The arbiter is to pledge this record; ct_members_arbiter_pledged() tells that it has.
+     * Borrowed for the call, which must not call back into the core. Only called if there is an
+     * arbiter. */
+    void (*arbitrate)(void *data, const struct ct_job_record *record);
     /* This host has lost its quorum, so another one may be elected. It must stop its own workers,
      * drop all members and free the core, but not inside this call. May be NULL. */
     void (*deposed)(void *data);
@@ -157,6 +165,16 @@ bool ct_members_waits_first(const struct ct_members *members);
 
 /* The process that was the voter `id` is dead: nobody listens at its port any more. */
 void ct_members_dead(struct ct_members *members, uint64_t id, int64_t now_ns);
+
+/* The arbiter has pledged this version of the record, by a request that was sent at `sent_ns`. */
+void ct_members_arbiter_pledged(struct ct_members *members, uint64_t term, uint64_t version,
+                                int64_t sent_ns, int64_t now_ns);
+
+/* The arbiter cannot be asked, or belongs to somebody else. */
+void ct_members_arbiter_lost(struct ct_members *members, int64_t now_ns);
+
+/* Does this agent stand in no election any more, since it follows this host or is dead? */
+bool ct_members_stands_no_more(const struct ct_members *members, uint64_t id);
 
 /* How long agents may go on without another word of this host, from the time at which they have
  * sent the beat that is answered; -1 = the job ends with its host. */

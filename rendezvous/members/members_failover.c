@@ -78,6 +78,8 @@ int members_failover_init(struct ct_members *m)
     m->failover = f;
     f->options = *options;
     f->begun_ns = INT64_MIN;
+    f->arbiter_there = options->arbiter_there;
+    f->arbiter_said_ns = options->arbiter_there ? options->arbiter_said_ns : INT64_MIN;
     f->loss.node_rank = -1;
     m->options.failover = NULL;
     ct_job_record_init(&f->found);
@@ -89,13 +91,17 @@ int members_failover_init(struct ct_members *m)
         m->charged = f->found.charged;
         m->last_node_count = f->found.formed.count;
         f->owes = m->generation >= 0;
-        /* When it was heard last is not known here, so it counts as dead for the fence alone. */
-        f->lost[f->num_lost++] = (struct members_lost){
-            .id = options->lost.id, .said_ns = INT64_MIN, .dead = options->lost_is_dead};
+        /* A host that died in time has decided nothing without this one. Without an arbiter, half
+         * of its world is a quorum then, and it counts as dead for the fence alone. */
+        f->lost[f->num_lost++] =
+            (struct members_lost){.id = options->lost.id,
+                                  .said_ns = INT64_MIN,
+                                  .dead = options->lost_is_dead,
+                                  .in_time = options->arbiter && options->lost_in_time};
         describe_loss(f);
     }
-    ct_office_begin(&f->office, options->is_daemon ? 0 : options->self.id, options->term,
-                    &f->found);
+    ct_office_begin(&f->office, options->is_daemon ? 0 : options->self.id, options->arbiter,
+                    options->term, &f->found);
     int rc = f->owes ? take_history(m) : 0;
     f->options.record = NULL;
     f->options.history = NULL;
@@ -230,6 +236,12 @@ static void find_presence(const struct ct_members *m, bool with_lost, struct ct_
             who->there[who->num_there++] = f->seats[i].id;
         }
     }
+    if (with_lost ? f->arbiter_said_ns != INT64_MIN : f->arbiter_there) {
+        if (heard_ns != NULL) {
+            heard_ns[who->num_there] = f->arbiter_said_ns;
+        }
+        who->there[who->num_there++] = CT_ARBITER_ID;
+    }
 }
 
 void members_failover_heard(struct ct_members *m, const struct ct_member *member)
@@ -275,6 +287,13 @@ static int64_t fence(const struct ct_members *m)
 
 /* ---- proposals ------------------------------------------------------------------------------ */
 
+static void tell_arbiter(const struct ct_members *m)
+{
+    if (m->failover->options.arbiter && m->options.arbitrate != NULL) {
+        m->options.arbitrate(m->options.data, &m->failover->office.record);
+    }
+}
+
 static void send_record(struct ct_members *m, struct ct_member *only)
 {
     struct ct_msg *msg = members_msg(m, CT_MSG_RECORD);
@@ -283,6 +302,7 @@ static void send_record(struct ct_members *m, struct ct_member *only)
         members_send(m, only);
     } else {
         members_send_all(m);
+        tell_arbiter(m);
     }
 }
 
@@ -375,6 +395,20 @@ int members_failover_end(struct ct_members *m, int exit_code, int64_t now_ns)
     return rc;
 }
 
+static enum ct_proposal take_pledge(struct ct_members *m, uint64_t id, uint64_t term,
+                                    uint64_t version)
+{
+    struct members_failover *f = m->failover;
+    enum ct_proposal done = ct_office_pledged(&f->office, id, term, version);
+    if (done == CT_PROPOSAL_WORLD || done == CT_PROPOSAL_TAKE_OVER) {
+        f->served = f->served || done == CT_PROPOSAL_WORLD;
+        send_record(m, NULL);
+    } else if (done == CT_PROPOSAL_END) {
+        tell_arbiter(m); /* then another job may have this name */
+    }
+    return done;
+}
+
 enum ct_proposal members_failover_pledged(struct ct_members *m, struct ct_member *member,
                                           const struct ct_msg *msg, int64_t now_ns)
 {
@@ -389,13 +423,23 @@ enum ct_proposal members_failover_pledged(struct ct_members *m, struct ct_member
         member->said_ns = f->proposed_ns;
         members_failover_heard(m, member);
     }
-    enum ct_proposal done =
-        ct_office_pledged(&f->office, member->voter.id, msg->term, msg->record_version);
-    if (done == CT_PROPOSAL_WORLD || done == CT_PROPOSAL_TAKE_OVER) {
-        f->served = f->served || done == CT_PROPOSAL_WORLD;
-        send_record(m, NULL);
-    }
-    return done;
+    return take_pledge(m, member->voter.id, msg->term, msg->record_version);
+}
+
+enum ct_proposal members_failover_arbiter_pledged(struct ct_members *m, uint64_t term,
+                                                  uint64_t version, int64_t sent_ns)
+{
+    struct members_failover *f = m->failover;
+    f->arbiter_there = true;
+    f->arbiter_said_ns = sent_ns;
+    f->quorum_known = false;
+    return take_pledge(m, CT_ARBITER_ID, term, version);
+}
+
+bool members_failover_arbiter_left(struct ct_members *m)
+{
+    m->failover->arbiter_there = false;
+    return ct_office_left(&m->failover->office, CT_ARBITER_ID);
 }
 
 /* ---- members come and go -------------------------------------------------------------------- */
@@ -479,6 +523,15 @@ void ct_members_dead(struct ct_members *m, uint64_t id, int64_t now_ns)
     }
 }
 
+bool ct_members_stands_no_more(const struct ct_members *m, uint64_t id)
+{
+    if (!members_failover_on(m) || id == 0) {
+        return false;
+    }
+    const struct members_lost *lost = lost_of(m->failover, id);
+    return member_of(m, id) != NULL || (lost != NULL && lost->dead);
+}
+
 bool ct_members_waits_first(const struct ct_members *m)
 {
     return members_failover_on(m) && m->generation < 0;
@@ -512,7 +565,7 @@ static int64_t quorum_until(const struct ct_members *m)
 {
     struct members_failover *f = m->failover;
     struct ct_presence who;
-    int64_t heard_ns[CT_VOTERS_BOTH];
+    int64_t heard_ns[CT_BALLOTS_MAX];
     find_seats(m);
     if (!f->quorum_known) {
         find_presence(m, true, &who, heard_ns);
@@ -547,8 +600,9 @@ int64_t members_failover_next(const struct ct_members *m)
 {
     const struct members_failover *f = m->failover;
     bool is_over = members_state(m) == STATE_OVER && !m->pledging;
+    bool replaceable = m->failover != NULL && (f->elected || f->options.arbiter);
     if (!members_failover_on(m) || f->deposed || f->office.self == 0 || is_over ||
-        !(f->served || (f->elected && f->begun_ns != INT64_MIN))) {
+        !(f->served || (replaceable && f->begun_ns != INT64_MIN))) {
         return NEVER;
     }
     int64_t patience_ns = f->served ? INT64_MIN : f->begun_ns + 2 * lease_ns(m);
@@ -565,8 +619,11 @@ const char *members_failover_wait(const struct ct_members *m, int64_t now_ns)
     }
     struct ct_presence who;
     find_presence(m, false, &who, NULL);
-    return !ct_office_has_quorum(&m->failover->office, &who)
-               ? "more than half of the last world is missing"
+    const char *missing = m->failover->options.arbiter
+                              ? "etcd does not answer, and without it all nodes of the last world "
+                                "are needed"
+                              : "more than half of the last world is missing";
+    return !ct_office_has_quorum(&m->failover->office, &who) ? missing
            : fence(m) > now_ns ? "the next world waits until the nodes that are lost have stopped"
                                : "";
 }

@@ -42,7 +42,9 @@ struct members_failover {
     struct members_seat seats[CT_VOTERS_BOTH];
     int num_seats;
     uint64_t seated;
-    int64_t quorum_ns; /* until when there is a quorum, if that is known */
+    bool arbiter_there;      /* the last request to it has succeeded */
+    int64_t arbiter_said_ns; /* when that was sent; INT64_MIN = none has yet */
+    int64_t quorum_ns;       /* until when there is a quorum, if that is known */
     bool quorum_known;
 };
 
@@ -80,6 +82,13 @@ enum ct_proposal members_failover_pledged(struct ct_members *m, struct ct_member
 
 /* The member's said_ns has changed. */
 void members_failover_heard(struct ct_members *m, const struct ct_member *member);
+
+/* The same for the arbiter. */
+enum ct_proposal members_failover_arbiter_pledged(struct ct_members *m, uint64_t term,
+                                                  uint64_t version, int64_t sent_ns);
+
+/* The arbiter is not there. Returns true if that ends the open proposal. */
+bool members_failover_arbiter_left(struct ct_members *m);
 
 /* Tells a new member what is on record. */
 void members_failover_joined(struct ct_members *m, struct ct_member *member, int64_t now_ns);

@@ -209,10 +209,10 @@ static void plan_waiting(struct ct_members *m)
     m->due.say_ns = next < m->due.say_ns ? next : m->due.say_ns;
 }
 
-/* Called when a member came or went while there is no world: forms the world if it is complete. */
+/* Called when somebody came or went: forms the world if there is none and it is complete. */
 static void form_if_complete(struct ct_members *m, int64_t now_ns)
 {
-    if (!inherit(m, now_ns)) {
+    if (members_state(m) != STATE_GATHERING || !inherit(m, now_ns)) {
         return;
     }
     int there = members_ban_eligible(m);
@@ -351,10 +351,9 @@ static void end_job(struct ct_members *m, int exit_code, const char *why, int64_
     propose_end(m, now_ns);
 }
 
-void members_round_pledged(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg,
-                           int64_t now_ns)
+/* Goes on with what has become certain. */
+static void decided(struct ct_members *m, enum ct_proposal done, int64_t now_ns)
 {
-    enum ct_proposal done = members_failover_pledged(m, member, msg, now_ns);
     if (done == CT_PROPOSAL_END) {
         send_over(m);
     } else if (done == CT_PROPOSAL_WORLD) {
@@ -364,6 +363,12 @@ void members_round_pledged(struct ct_members *m, struct ct_member *member, const
     } else if (done == CT_PROPOSAL_TAKE_OVER) {
         form_if_complete(m, now_ns);
     }
+}
+
+void members_round_pledged(struct ct_members *m, struct ct_member *member, const struct ct_msg *msg,
+                           int64_t now_ns)
+{
+    decided(m, members_failover_pledged(m, member, msg, now_ns), now_ns);
 }
 
 static int preempted_code(const struct ct_members *m)
@@ -617,7 +622,7 @@ void members_round_left(struct ct_members *m, struct ct_member *member, enum ct_
     }
     if (was.in_world) {
         lost_of_world(m, &was, &failure, now_ns);
-    } else if (members_state(m) == STATE_GATHERING) {
+    } else {
         form_if_complete(m, now_ns);
     }
     if (m->count == 0 && members_state(m) != STATE_OVER) {
@@ -626,6 +631,33 @@ void members_round_left(struct ct_members *m, struct ct_member *member, enum ct_
 }
 
 /* ---- what comes from outside ---------------------------------------------------------------- */
+
+void ct_members_arbiter_pledged(struct ct_members *m, uint64_t term, uint64_t version,
+                                int64_t sent_ns, int64_t now_ns)
+{
+    if (!members_failover_on(m)) {
+        return;
+    }
+    bool came = !m->failover->arbiter_there;
+    decided(m, members_failover_arbiter_pledged(m, term, version, sent_ns), now_ns);
+    if (came) {
+        form_if_complete(m, now_ns); /* it may have been all that was missing */
+    }
+}
+
+void ct_members_arbiter_lost(struct ct_members *m, int64_t now_ns)
+{
+    if (!members_failover_on(m) || !members_failover_arbiter_left(m)) {
+        return;
+    }
+    if (members_state(m) == STATE_OVER) {
+        propose_end(m, now_ns);
+    } else if (members_state(m) == STATE_FORMING) {
+        stop_world(m, "the arbiter of the job cannot be asked any more", true, now_ns);
+    } else {
+        form_if_complete(m, now_ns); /* it was asked about the plan of a former host */
+    }
+}
 
 void members_round_arrived(struct ct_members *m, int64_t now_ns)
 {
@@ -745,9 +777,7 @@ void members_round_tick(struct ct_members *m, int64_t now_ns)
     }
     if (m->due.fence_ns <= now_ns) {
         m->due.fence_ns = NEVER;
-        if (members_state(m) == STATE_GATHERING) {
-            form_if_complete(m, now_ns);
-        }
+        form_if_complete(m, now_ns);
     }
     if (m->due.newcomers_ns <= now_ns) {
         take_newcomers(m, now_ns);

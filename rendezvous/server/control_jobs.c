@@ -129,6 +129,29 @@ void ct_control_jobs_dead(struct ct_control_jobs *jobs, uint64_t id, int64_t now
     }
 }
 
+void ct_control_jobs_arbiter(struct ct_control_jobs *jobs, const struct ct_arbiter_pledge *pledge,
+                             int64_t now_ns)
+{
+    for (const struct ct_list *at = jobs->list.next; at != &jobs->list; at = at->next) {
+        if (pledge != NULL) {
+            ct_members_arbiter_pledged(job_at(at)->members, pledge->term, pledge->version,
+                                       pledge->sent_ns, now_ns);
+        } else {
+            ct_members_arbiter_lost(job_at(at)->members, now_ns);
+        }
+    }
+}
+
+bool ct_control_jobs_stands_no_more(const struct ct_control_jobs *jobs, uint64_t id)
+{
+    for (const struct ct_list *at = jobs->list.next; at != &jobs->list; at = at->next) {
+        if (ct_members_stands_no_more(job_at(at)->members, id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 struct ct_control_job *ct_control_jobs_at(const struct ct_control_jobs *jobs, int number)
 {
     int n = 0;

@@ -7,6 +7,7 @@
 
 #include "common/err.h"
 #include "common/list.h"
+#include "rendezvous/election/arbiter.h"
 #include "rendezvous/members/members.h"
 
 #include <stddef.h>
@@ -55,6 +56,12 @@ void ct_control_jobs_end_one(struct ct_control_jobs *jobs, struct ct_control_job
 
 /* As ct_members_dead(). */
 void ct_control_jobs_dead(struct ct_control_jobs *jobs, uint64_t id, int64_t now_ns);
+
+/* As ct_members_arbiter_pledged() or, if `pledge` is NULL, as ct_members_arbiter_lost(). */
+void ct_control_jobs_arbiter(struct ct_control_jobs *jobs, const struct ct_arbiter_pledge *pledge,
+                             int64_t now_ns);
+/* As ct_members_stands_no_more(), in any job. */
+bool ct_control_jobs_stands_no_more(const struct ct_control_jobs *jobs, uint64_t id);
 
 /* Returns the job with this number in the status, or NULL. */
 struct ct_control_job *ct_control_jobs_at(const struct ct_control_jobs *jobs, int number);

@@ -23,6 +23,9 @@ struct ct_control_station {
     /* It says besides that it hosts the job `run_id` in this term. ct_control_unhost() must not
      * be called before the next turn of the loop. */
     void (*on_told)(void *data, const struct ct_voter *host, uint64_t term, const char *run_id);
+    /* The arbiter is to pledge this record, in a job with one. Borrowed for the call, in which no
+     * function of the server may be called. */
+    void (*on_record)(void *data, const struct ct_job_record *record);
     /* The host has lost its quorum. ct_control_unhost() may be called inside it. Never called if
      * the host is a daemon. */
     void (*on_deposed)(void *data);

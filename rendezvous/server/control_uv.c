@@ -445,6 +445,14 @@ static void on_guest_msg(struct conn *conn)
 
 /* ---- a station ------------------------------------------------------------------------------ */
 
+static void on_record(void *data, const struct ct_job_record *record)
+{
+    const struct ct_control_station *station = ((struct ct_control *)data)->options.station;
+    if (station->on_record != NULL) {
+        station->on_record(station->data, record);
+    }
+}
+
 static void on_deposed(void *data)
 {
     ((struct ct_control *)data)->deposed = true;
@@ -467,6 +475,19 @@ void ct_control_host(struct ct_control *control, const struct ct_members_failove
     if (failover->lost.id != 0 && !failover->lost_is_dead) {
         ct_probes_lost(control->probes, &failover->lost);
     }
+}
+
+void ct_control_arbiter(struct ct_control *control, const struct ct_arbiter_pledge *pledge)
+{
+    control->failover.arbiter_there = pledge != NULL;
+    control->failover.arbiter_said_ns = pledge != NULL ? pledge->sent_ns : 0;
+    ct_control_jobs_arbiter(&control->jobs, pledge, ct_clock_now(NULL));
+    rearm(control);
+}
+
+bool ct_control_stands_no_more(const struct ct_control *control, uint64_t id)
+{
+    return ct_control_jobs_stands_no_more(&control->jobs, id);
 }
 
 /* Drops the members of one job; NULL = of all. Their cores are to be freed. */
@@ -661,6 +682,7 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
         .send = send_to,
         .quiet_ns = quiet_ns,
         .drop = drop,
+        .arbitrate = options->station != NULL ? on_record : NULL,
         .deposed = options->station != NULL ? on_deposed : NULL,
         .data = control,
     };

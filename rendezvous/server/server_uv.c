@@ -458,6 +458,16 @@ void ct_server_host(struct ct_server *server, const struct ct_members_failover *
     ct_control_host(server->control, failover);
 }
 
+void ct_server_arbiter(struct ct_server *server, const struct ct_arbiter_pledge *pledge)
+{
+    ct_control_arbiter(server->control, pledge);
+}
+
+bool ct_server_stands_no_more(const struct ct_server *server, uint64_t id)
+{
+    return ct_control_stands_no_more(server->control, id);
+}
+
 void ct_server_unhost(struct ct_server *server, const struct ct_voter *next)
 {
     if (server->control != NULL) {

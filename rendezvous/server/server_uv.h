@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+struct ct_arbiter_pledge;
 struct ct_access;
 struct ct_control_station;
 struct ct_members_failover;
@@ -85,7 +86,9 @@ void ct_server_reset(struct ct_server *server);
  * have been opened with `agents`. */
 void ct_server_take_agent(struct ct_server *server, int fd);
 
-/* As ct_control_host(), ct_control_unhost() and ct_control_move(). */
+/* As the functions of control_uv.h. */
+void ct_server_arbiter(struct ct_server *server, const struct ct_arbiter_pledge *pledge);
+bool ct_server_stands_no_more(const struct ct_server *server, uint64_t id);
 void ct_server_host(struct ct_server *server, const struct ct_members_failover *failover);
 void ct_server_unhost(struct ct_server *server, const struct ct_voter *next);
 void ct_server_move(struct ct_server *server, const char *run_id, const struct ct_voter *next);

@@ -86,6 +86,12 @@ static void on_deposed(void *data)
     s->deposed++;
 }
 
+static void on_arbitrate(void *data, const struct ct_job_record *record)
+{
+    struct scene *s = data;
+    s->arbiter_record = *record;
+}
+
 static int open_scene(struct scene *s, int min, int max, int spares, int max_restarts,
                       const char *const *expected, int num_expected, bool hosted,
                       const struct ct_members_failover *failover)
@@ -113,6 +119,7 @@ static int open_scene(struct scene *s, int min, int max, int spares, int max_res
                                                .quiet_ns = on_quiet,
                                                .drop = on_drop,
                                                .failover = failover,
+                                               .arbitrate = on_arbitrate,
                                                .deposed = on_deposed,
                                                .data = s};
     s->job.voter.id = failover != NULL;
@@ -140,6 +147,12 @@ void pledge(struct scene *s, int i)
     msg.term = s->nodes[i].record.term;
     msg.record_version = s->nodes[i].record.version;
     say_msg(s, i, &msg);
+}
+
+void arbiter_pledges(struct scene *s)
+{
+    ct_members_arbiter_pledged(s->members, s->arbiter_record.term, s->arbiter_record.version,
+                               s->now, s->now);
 }
 
 void begin_hosted(struct scene *s, int min, int max, int spares, int max_restarts)

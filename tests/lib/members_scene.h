@@ -39,7 +39,8 @@ struct scene {
     struct ct_budget budget; /* without a cap; end() wants all of it back */
     int64_t now;
     struct ct_err err;
-    int deposed; /* how often the core has said that it has no quorum */
+    struct ct_job_record arbiter_record; /* the last that the arbiter was told */
+    int deposed;                         /* how often the core has said that it has no quorum */
 };
 
 /* A job with these options; the clock is at 100 s, which is Unix time 105 s. */
@@ -75,6 +76,8 @@ void preempt(struct scene *s, int i, int signo);
 
 /* The node has replaced its record by the last that it was told. */
 void pledge(struct scene *s, int i);
+/* The same for the arbiter, by a request that was sent now. */
+void arbiter_pledges(struct scene *s);
 
 /* Time passes with everybody's beats, except one node's. */
 void pass(struct scene *s, int64_t ns);

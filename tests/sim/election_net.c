@@ -200,8 +200,13 @@ int el_new_life(struct sim_el *sim, int machine, bool agent)
     l->offset = (int64_t)el_random(sim, 1000) * SEC;
     struct ct_voter self = {.id = (uint64_t)life + 1, .port = 1};
     (void)snprintf(self.address, sizeof(self.address), "%d", machine);
-    ct_election_init(&l->election, &self, LEASE / MS, 15000);
+    ct_election_init(&l->election, &self, sim->plan.arbiter, LEASE / MS, 15000);
     l->election.random = el_random(sim, UINT64_MAX);
+    ct_arbiter_init(&l->arbiter);
+    l->arbiter_heard = INT64_MIN;
+    if (sim->plan.arbiter && agent) {
+        ct_election_seek(&l->election, 60000, el_clock(sim, life));
+    }
     sim->on_machine[machine] = life;
     schedule(sim, *el_event(sim, 0, TIMER, life), sim->now);
     return life;
@@ -336,7 +341,11 @@ static void on_fault(struct sim_el *sim)
         schedule(sim, *el_event(sim, 0, FAULT, 0), sim->now + 100 * MS);
         return;
     }
-    int life = sim->on_machine[machine];
+    if (sim->plan.arbiter && !sim->plan.lose_host && el_random(sim, 4) == 0) {
+        machine = sim->plan.machines - 1;
+    }
+    bool arbiter = sim->plan.arbiter && machine == sim->plan.machines - 1;
+    int life = arbiter ? -1 : sim->on_machine[machine]; /* it is cut off, but it does not forget */
     uint64_t what = sim->plan.lose_host ? 0 : el_random(sim, 14);
     int64_t later = sim->now + (int64_t)el_random(sim, 8000) * MS;
     if (sim->plan.cut_host) {
@@ -504,7 +513,11 @@ int el_run(struct sim_el *sim, const struct plan *plan)
     struct ct_job_record fresh;
     ct_job_record_init(&fresh);
     int first = el_new_life(sim, 0, !plan->daemon);
-    el_host_begin(sim, first, 1, &fresh, INT64_MIN);
+    if (plan->arbiter) {
+        (void)el_new_life(sim, plan->machines - 1, false);
+    } else {
+        el_host_begin(sim, first, CT_TERM_FIRST, &fresh, INT64_MIN);
+    }
     for (int i = 1; i < plan->nodes + plan->spares + plan->daemon; i++) {
         (void)el_new_life(sim, i, true);
     }
@@ -534,8 +547,10 @@ void el_fini(struct sim_el *sim)
 {
     free(sim->heap);
     free(sim->records);
+    free(sim->values);
     sim->heap = NULL;
     sim->records = NULL;
+    sim->values = NULL;
 }
 
 static struct plan random_plan(uint64_t seed)
@@ -562,7 +577,9 @@ static struct plan random_plan(uint64_t seed)
         plan.max_restarts = 3;
         plan.delay = MS;
     }
-    plan.machines = plan.nodes + plan.spares + 1;
+    plan.arbiter = !plan.daemon && el_random(sim, 3) == 0;
+    plan.nodes = plan.arbiter && plan.nodes > 4 ? plan.nodes - 3 : plan.nodes;
+    plan.machines = plan.nodes + plan.spares + 1 + plan.arbiter;
     plan.far_terms = el_random(sim, 3) == 0;
     plan.cut_host = plan.lose_host && plan.daemon && el_random(sim, 2) == 0;
     free(sim);
@@ -596,11 +613,11 @@ int main(int argc, char **argv)
             again.faults = fewer;
             el_fini(sim);
             if (el_run(sim, &again) != 0 || fewer == plan.faults) {
-                (void)printf("seed %llu, %d of %d faults, %d nodes, %d spares%s%s%s: %s\n",
+                (void)printf("seed %llu, %d of %d faults, %d nodes, %d spares%s%s%s%s: %s\n",
                              (unsigned long long)plan.seed, fewer, plan.faults, plan.nodes,
                              plan.spares, plan.daemon ? ", a daemon" : "",
-                             plan.cut_host ? ", cut off" : "", plan.far_terms ? ", far terms" : "",
-                             sim->broken);
+                             plan.arbiter ? ", an arbiter" : "", plan.cut_host ? ", cut off" : "",
+                             plan.far_terms ? ", far terms" : "", sim->broken);
                 break;
             }
         }

@@ -9,6 +9,7 @@
 #ifndef CT_TESTS_SIM_ELECTION_SIM_H
 #define CT_TESTS_SIM_ELECTION_SIM_H
 
+#include "rendezvous/election/arbiter.h"
 #include "rendezvous/election/election.h"
 #include "rendezvous/election/office.h"
 
@@ -18,6 +19,7 @@
 #define MS INT64_C(1000000)
 #define SEC INT64_C(1000000000)
 #define LEASE (3 * SEC)
+#define BEAT (LEASE / 6)
 #define MACHINES 12
 #define LIVES 64
 #define CONNS 1024
@@ -27,6 +29,7 @@ struct plan {
     uint64_t seed;
     int machines, nodes, spares, max_restarts, faults;
     bool daemon;    /* the first host is no agent */
+    bool arbiter;   /* there is one, on the last machine; then nobody is the first host */
     bool lose_host; /* one fault only: the host dies */
     bool cut_host;  /* or: the daemon cannot be reached for some seconds */
     bool far_terms; /* agents of one machine name the last term of all */
@@ -52,6 +55,9 @@ enum what {
     P_CONNECT,
     P_UP,
     P_REFUSED,
+    P_READ, /* to the arbiter's store, and its answer */
+    P_WRITE,
+    P_VALUE,
     S_JOIN,
     S_BEAT,
     S_LEASE,
@@ -81,6 +87,20 @@ struct event {
     struct ct_vote_ask ask;
     struct ct_vote_answer answer;
     struct ct_voter host;
+    int value; /* number in the pool of the arbiter's values */
+    int64_t revision;
+    bool written;
+};
+
+/* What an agent has asked the arbiter's store, one thing at a time. */
+struct errand {
+    enum { E_NONE, E_READ, E_WRITE } doing;
+    bool serves; /* as host; else it asks for itself */
+    bool looked; /* the value was read since it began */
+    uint64_t number;
+    int64_t sent, began; /* its clock; the world's */
+    struct ct_arbiter_state next;
+    struct ct_vote_answer answer;
 };
 
 struct conn {
@@ -105,6 +125,13 @@ struct life {
     int64_t paused_until;
     int64_t rate, offset; /* its clock: time * rate / 1000 + offset */
     struct ct_election election;
+    struct ct_arbiter arbiter;
+    struct errand errand;
+    struct ct_vote_ask question; /* that it has for the arbiter; id 0 = none */
+    bool arbiter_there;          /* as host: it has answered the last time */
+    int64_t arbiter_heard;       /* its clock; INT64_MIN = never */
+    int64_t serve_ns;
+    uint64_t served_version;
     int conn;     /* to its host; -1 = none */
     bool dialing; /* a connection is being made */
     int64_t dialed;
@@ -145,6 +172,10 @@ struct sim_el {
     int num_conns;
     struct ct_job_record *records; /* that were sent; messages have their numbers */
     int num_records, record_room;
+    struct ct_arbiter_state *values; /* that were to be written to the arbiter's store */
+    int num_values, value_room;
+    int stored;            /* number of the one that is there */
+    int64_t revision;      /* 0 = none is */
     uint64_t terms[TERMS]; /* that had a host */
     int num_terms;
     int started;  /* newest generation whose world has begun; -1 */
@@ -173,7 +204,14 @@ void el_kill(struct sim_el *sim, int life);
 void el_daemon_forgets(struct sim_el *sim, int life);
 int el_new_life(struct sim_el *sim, int machine, bool agent);
 
+struct event el_plain(enum what what);
+void el_probe(struct sim_el *sim, int life, uint64_t id);
+void el_end_life(struct sim_el *sim, int life, int code);
+
 /* ---- agents ---- */
+void el_agent_up(struct sim_el *sim, int life, const struct ct_voter *host, uint64_t term,
+                 int conn);
+void el_agent_forget_link(struct sim_el *sim, int life);
 void el_agent_tick(struct sim_el *sim, int life);
 void el_agent_packet(struct sim_el *sim, int life, const struct event *event);
 void el_agent_hear(struct sim_el *sim, int life, const struct event *event);
@@ -182,6 +220,16 @@ void el_agent_stopped(struct sim_el *sim, int life);
 void el_agent_work(struct sim_el *sim, int life, const struct event *event);
 void el_todo(struct sim_el *sim, int life, const struct ct_election_todo *todo);
 int el_machine_of(const char *address);
+
+/* ---- arbiter ---- */
+void el_arbiter_ask(struct sim_el *sim, int life, const struct ct_vote_ask *ask);
+void el_arbiter_tick(struct sim_el *sim, int life);
+void el_arbiter_store(struct sim_el *sim, int life, const struct event *event);
+void el_arbiter_value(struct sim_el *sim, int life, const struct event *event);
+/* The arbiter has pledged, or is there or not any more. */
+void el_host_served(struct sim_el *sim, int life, uint64_t term, uint64_t version);
+void el_host_unserved(struct sim_el *sim, int life);
+uint64_t el_host_void(struct sim_el *sim, int life, uint64_t id);
 
 /* ---- hosts ---- */
 void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_job_record *record,

@@ -35,7 +35,7 @@ class Bash(testlib.Case):
         self.assertEqual(self.offers("-n", "2", "train", "--batch_s"), ["--batch-size"])
 
     def test_values_are_offered(self):
-        self.assertEqual(self.offers("--rdzv_backend", ""), ["c10d", "static"])
+        self.assertEqual(self.offers("--rdzv_backend", ""), ["c10d", "etcd", "static"])
         self.assertEqual(self.offers("--nproc-per-node", "=", "g"), ["gpu"])
         self.assertEqual(self.offers("-n", "=", "a"), ["auto"])
         self.assertEqual(self.offers("--bind", ""), ["core", "none", "numa"])

@@ -255,7 +255,10 @@ class CommandLine(testlib.Case):
             (["--nnodes", "2", "--rdzv-backend", "c10d", "true"], "needs --rdzv-endpoint"),
             (["--nnodes", "2", "--rdzv-endpoint", "h:0", "true"], "other machines cannot know"),
             (["--nnodes", "2", "--node-rank", "2", "true"], "--node-rank 2"),
-            (["--rdzv-backend", "etcd", "true"], "--rdzv-backend etcd is not supported"),
+            (["--rdzv-backend", "zk", "true"], "--rdzv-backend zk is not supported"),
+            (["--rdzv-backend", "etcd", "true"], "--rdzv-backend etcd needs --rdzv-endpoint"),
+            (["--nnodes", "2", "--rdzv-backend", "etcd", "--rdzv-endpoint", "h:x", "true"],
+             "--rdzv-endpoint: etcd: address 'h:x'"),
             (["--rdzv-endpoint", "192.0.2.1:0", "true"], "192.0.2.1 is not an address of this"),
             (["-r", "9", "true"], "-r"),
             (["-m", "--no-python", "x"], "--no-python"),
@@ -267,6 +270,22 @@ class CommandLine(testlib.Case):
                 self.assertEqual((result.code, result.out), (2, ""), result)
                 self.assertIn(text, result.err)
                 self.assert_one_line(result.err)
+
+    def test_an_etcd_that_is_not_there_is_told_and_waited_for(self):
+        token = self.tmp / "token"
+        token.write_text("the-secret-of-this-test-of-32-bytes\n")
+        token.chmod(0o600)
+        # The first name cannot be resolved: this machine's address is that towards the second one.
+        result = self.ctrun(
+            "--nnodes", "2", "--rdzv-backend", "etcd", "--rdzv-endpoint", "a..b,127.0.0.1:1",
+            "--rdzv-id", "job", "--token-file", token, "--rdzv-conf", "join_timeout=0.5", "true",
+        )  # fmt: skip
+        if "built without etcd" in result.err or "needs libcurl" in result.err:
+            self.skipTest(result.err)
+        self.assertEqual(result.code, 120, result)
+        self.assertIn("reaches etcd by 127.0.0.1, where other machines cannot reach it", result.err)
+        self.assertIn("etcd cannot be used: ", result.err)
+        self.assertIn("no host of the job was found in 0.5 s: ", result.err)
 
 
 if __name__ == "__main__":

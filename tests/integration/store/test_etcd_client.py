@@ -4,25 +4,13 @@
 import json
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
-import unittest
 
 import testlib
 from testlib import DEADLINE, wait_until
-
-
-def free_ports(count):
-    """Ports that nobody has now: etcd cannot be asked which one it got."""
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+from testlib.failover_case import EtcdCase
 
 
 class Client:
@@ -58,40 +46,13 @@ class Client:
         return wait_until(wanted, what)
 
 
-@unittest.skipIf(shutil.which("etcd") is None, "needs etcd (tools/setup --ci)")
-class EtcdCase(testlib.Case):
-    scheme = "http"
-    extra = ()
-
-    def setUp(self):
-        super().setUp()
-        client, peer = free_ports(2)
-        self.port = client
-        self.url = f"{self.scheme}://127.0.0.1:{client}"
-        self.peer = f"http://127.0.0.1:{peer}"
-        self.start_etcd()
-
-    def start_etcd(self):
-        self.etcd = self.start(
-            "etcd", "--name", "t", "--data-dir", str(self.tmp / "etcd"), "--unsafe-no-fsync",
-            "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
-            "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
-            "--initial-cluster", f"t={self.peer}", *self.extra,
-        )  # fmt: skip
-
+class ClientCase(EtcdCase):
     def client(self, endpoints=None, **env):
         return Client(self, endpoints or self.url, **env)
 
     def up(self, client):
         """Waits until etcd answers this client."""
         client.until("etcd answers", lambda reply: reply["rc"] == "", "get", "up")
-
-    def etcdctl(self, *args):
-        done = subprocess.run(
-            ["etcdctl", "--endpoints", self.url, *args],
-            env={**os.environ, "ETCDCTL_API": "3"}, capture_output=True, text=True, timeout=DEADLINE,
-        )  # fmt: skip
-        self.assertEqual(done.returncode, 0, done)
 
     def assert_fine(self, reply):
         self.assertEqual(reply["error"], "")
@@ -102,7 +63,7 @@ class EtcdCase(testlib.Case):
         return reply["values"][0]
 
 
-class Values(EtcdCase):
+class Values(ClientCase):
     def test_values_compares_and_leases(self):
         client = self.client()
         self.up(client)
@@ -173,7 +134,7 @@ class Values(EtcdCase):
             self.assertEqual(client.ask("get", "k")["attempts"], 1)
 
 
-class Users(EtcdCase):
+class Users(ClientCase):
     def test_users(self):
         nobody = self.client()
         joe = self.client(ETCDCTL_USER="joe:sesame")
@@ -209,7 +170,7 @@ class Users(EtcdCase):
         self.assertEqual(self.first(back)["value"], "v")
 
 
-class Tls(EtcdCase):
+class Tls(ClientCase):
     scheme = "https"
     extra = ("--auto-tls",)
 

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of jobs that outlive their host share."""
+"""What the tests of jobs that outlive their host share, and a real etcd, which can be the arbiter of such a job."""
 
+import os
+import shutil
 import signal
+import socket
+import subprocess
+import unittest
 
 from . import netns
 from .case import Case
 from .paths import program
-from .wait import wait_until
+from .wait import DEADLINE, wait_until
 
 # A machine that is silent is waited for twice the heartbeat timeout; a busy machine makes that longer.
 PATIENCE = 120
@@ -68,3 +73,43 @@ class FailoverCase(Case):
         """Kills an agent, and waits until it is gone."""
         job.signal(signal.SIGKILL)
         job.wait(PATIENCE)
+
+
+def free_ports(count):
+    """Ports that nobody has now: etcd cannot be asked which one it got."""
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+@unittest.skipIf(shutil.which("etcd") is None, "needs etcd (tools/setup --ci)")
+class EtcdCase(Case):
+    scheme = "http"
+    extra = ()
+
+    def setUp(self):
+        super().setUp()
+        client, peer = free_ports(2)
+        self.port = client
+        self.url = f"{self.scheme}://127.0.0.1:{client}"
+        self.peer = f"http://127.0.0.1:{peer}"
+        self.start_etcd()
+
+    def start_etcd(self):
+        self.etcd = self.start(
+            "etcd", "--name", "t", "--data-dir", str(self.tmp / "etcd"), "--unsafe-no-fsync",
+            "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
+            "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
+            "--initial-cluster", f"t={self.peer}", *self.extra,
+        )  # fmt: skip
+
+    def etcdctl(self, *args):
+        done = subprocess.run(
+            ["etcdctl", "--endpoints", self.url, *args],
+            env={**os.environ, "ETCDCTL_API": "3"}, capture_output=True, text=True, timeout=DEADLINE,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done)

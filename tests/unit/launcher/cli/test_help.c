@@ -189,6 +189,8 @@ static void a_word_finds_the_options_that_have_it(void **state)
     check_found("spans and counters", WORDS("  --trace FILE"), WORDS("--report FILE"));
     /* What no text has, but people look for. */
     check_found("failover", WORDS("  --rdzv-conf "), WORDS("--nproc-per-node N"));
+    check_found("etcd", WORDS("  --rdzv-backend static|c10d|etcd", "  --rdzv-endpoint "),
+                WORDS("--nproc-per-node N"));
     check_found("nohup", WORDS("  --detach\n"), WORDS("--nproc-per-node N"));
     /* No option has it: what the texts have is shown, below the title. */
     check_found(

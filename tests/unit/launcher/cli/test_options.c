@@ -44,6 +44,7 @@ static void show(const struct ct_options *o, char *out, size_t size)
     ADD(o->report != NULL, "report=%s ", o->report);
     ADD(o->token_file != NULL, "token=%s ", o->token_file);
     ADD(o->backend == CT_RDZV_C10D, "c10d ");
+    ADD(o->backend == CT_RDZV_ETCD, "etcd=%s ", o->endpoint_text != NULL ? o->endpoint_text : "");
     ADD(o->has_endpoint, "at=%s,%d ", o->endpoint.host,
         o->endpoint.has_port ? o->endpoint.port : -1);
     ADD(o->local_addr[0] != '\0', "local=%s ", o->local_addr);
@@ -146,6 +147,12 @@ static const struct row rows[] = {
      NULL,
      "c10d at=::1,-1 : x"},
     {{"--rdzv-endpoint", "h:0", "--rdzv-endpoint=", "x"}, {NULL}, NULL, ": x"},
+    {{"--rdzv-endpoint", "h,[::1]:5,https://g", "--rdzv-backend", "etcd", "x"},
+     {NULL},
+     NULL,
+     "etcd=h,[::1]:5,https://g : x"},
+    {{"--rdzv-backend=etcd-v2", "x"}, {"PET_RDZV_ENDPOINT=h"}, NULL, "etcd=h : x"},
+    {{"--standalone", "--rdzv-backend=etcd", "x"}, {NULL}, NULL, "standalone etcd= : x"},
     {{"--standalone", "--rdzv-endpoint", "h", "x"}, {NULL}, NULL, "standalone at=h,-1 : x"},
     {{"--rdzv-conf", "'join_timeout=5, my_key=a=b'", "x"}, {NULL}, NULL, ": x"},
     {{"--node-rank", "0", "--local-addr", "[::1]", "x"}, {NULL}, NULL, "local=::1 : x"},
@@ -331,8 +338,23 @@ static const struct row rows[] = {
     {{"x"}, {"PET_NPROC_PER_NODE=zero"}, "PET_NPROC_PER_NODE: 'zero'", NULL},
     {{"x"}, {"PET_STANDALONE=yes"}, "PET_STANDALONE: 'yes'", NULL},
     {{"x"}, {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=bad"}, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", NULL},
-    {{"--rdzv-backend=etcd", "x"}, {NULL}, "--rdzv-backend etcd is not supported", NULL},
-    {{"--rdzv-backend=etcd-v2", "x"}, {NULL}, "ctrun serves its own store", NULL},
+    {{"--rdzv-backend=zk", "x"}, {NULL}, "--rdzv-backend zk is not supported: ctrun serves", NULL},
+    {{"--rdzv-backend=etcd", "x"}, {NULL}, "--rdzv-backend etcd needs --rdzv-endpoint", NULL},
+    {{"--rdzv-backend=etcd-v2", "x"}, {NULL}, "etcd needs --rdzv-endpoint HOST[:PORT][,...]", NULL},
+    {{"--rdzv-backend=etcd", "--rdzv-endpoint", "h:x", "x"},
+     {NULL},
+     "--rdzv-endpoint: etcd: address 'h:x'",
+     NULL},
+    {{"--rdzv-endpoint", "h,", "--rdzv-backend=etcd", "x"},
+     {NULL},
+     "--rdzv-endpoint: the list of etcd's addresses has an empty one",
+     NULL},
+    {{"--rdzv-endpoint", "joe:sesame@h", "--rdzv-backend=etcd", "x"},
+     {NULL},
+     "--rdzv-endpoint: an address of etcd has an '@'",
+     NULL},
+    {{"--rdzv-backend=etcd", "x"}, {"PET_RDZV_ENDPOINT=h:0"}, "PET_RDZV_ENDPOINT: etcd: ", NULL},
+    {{"--rdzv-endpoint", "h:1,g:1", "x"}, {NULL}, "--rdzv-endpoint", NULL},
     {{"--rdzv-endpoint", "h", "x"}, {NULL}, "needs a port", NULL},
     {{"--rdzv-endpoint", "h:65536", "x"}, {NULL}, "--rdzv-endpoint", NULL},
     {{"--rdzv-endpoint", "[::1", "x"}, {NULL}, "--rdzv-endpoint", NULL},

@@ -313,6 +313,46 @@ static void a_shim_says_which_rank_it_starts(void **state)
                  "hosted by    rank 0's ctrun\n");
 }
 
+/* With etcd there is no address of the store that could be shown or checked. */
+static void with_etcd_it_is_told_where_machines_meet(void **state)
+{
+    static const struct ct_scheduler none = {.name = "no scheduler", .reason = "nothing is set"};
+    char *const argv[] = {(char *)"ctrun", (char *)"--rdzv-endpoint=h,g:5",
+                          (char *)"--rdzv-backend=etcd", (char *)"/bin/sh", NULL};
+    char *const token[] = {(char *)"CTRUN_TOKEN=secret of the test", NULL};
+    const struct ct_resolved resolved = {
+        .mode = CT_MODE_AGENT,
+        .shared = true,
+        .min_nodes = 2,
+        .max_nodes = 2,
+        .workers = 1,
+        .failover = true,
+        .etcd = "h,g:5",
+        .store_address = {.duty = CT_HOST_ELSEWHERE, .host = "", .master = ""},
+        .master_port = 29500,
+        .port_from = "default"};
+    const struct ct_machine machine = {.host = "n2"};
+    struct ct_options options;
+    const struct ct_config config = {&options, &none, &resolved, &machine, NULL};
+    struct ct_buf out = CT_BUF_INIT, bare = CT_BUF_INIT;
+    int exit_code = -1;
+    (void)state;
+    assert_int_equal(ct_options_parse(argv, env, &options, NULL), 0);
+    assert_int_equal(ct_config_print(&config, token, &exit_code, &out), 0);
+    assert_int_equal(exit_code, CT_EXIT_OK);
+    assert_non_null(strstr(ct_buf_cstr(&out),
+                           "meets at     etcd at h,g:5                    --rdzv-endpoint\n"
+                           "own port     29500, or a free one             default\n"
+                           "hosted by    the ctrun that etcd names\n"));
+    assert_null(strstr(ct_buf_cstr(&out), "problem"));
+    assert_int_equal(ct_config_print(&config, env, &exit_code, &bare), 0);
+    assert_int_equal(exit_code, CT_EXIT_SETUP);
+    assert_non_null(
+        strstr(ct_buf_cstr(&bare), "problem      a job that meets through etcd needs a token\n"));
+    ct_buf_fini(&out);
+    ct_buf_fini(&bare);
+}
+
 /* What the options say about failures, in a job of two machines. */
 static void expect_failures(char *const *argv, char *const *environment, bool failover,
                             const char *want)
@@ -440,6 +480,7 @@ int main(void)
         cmocka_unit_test(what_follows_a_failure_has_its_source),
         cmocka_unit_test(many_hosts_are_counted_and_made_harmless),
         cmocka_unit_test(memory_may_run_out),
+        cmocka_unit_test(with_etcd_it_is_told_where_machines_meet),
     };
     return cmocka_run_group_tests_name("config", tests, NULL, NULL);
 }

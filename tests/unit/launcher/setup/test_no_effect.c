@@ -117,6 +117,18 @@ static void restarts_that_cannot_be_are_named(void **state)
     assert_string_equal(say(&single, "--max-no-progress=3", "--max-restarts=1"), "");
 }
 
+static void where_the_store_is_has_no_effect_with_etcd(void **state)
+{
+    const struct ct_resolved etcd = {
+        .mode = CT_MODE_AGENT, .workers = 2, .shared = true, .etcd = "h"};
+    (void)state;
+    assert_string_equal(say(&etcd, "--master-addr=h", "--rdzv-conf=is_host=0"),
+                        "--master-addr has no effect with --rdzv-backend etcd|"
+                        "is_host of --rdzv-conf has no effect with --rdzv-backend etcd|");
+    assert_string_equal(say(&etcd, "--master-port=5", "--rdzv-conf=join_timeout=5"), "");
+    assert_string_equal(say(&single, "--master-addr=h", "--rdzv-conf=is_host=0"), "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -124,6 +136,7 @@ int main(void)
         cmocka_unit_test(options_that_need_another_one_are_named),
         cmocka_unit_test(restarts_that_cannot_be_are_named),
         cmocka_unit_test(a_budget_that_bounds_nothing_is_named),
+        cmocka_unit_test(where_the_store_is_has_no_effect_with_etcd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

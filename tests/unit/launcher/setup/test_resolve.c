@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "common/exit_code.h"
 #include "launcher/setup/machine.h"
 #include "launcher/setup/resolve.h"
 #include "tests/lib/ct_test.h"
@@ -372,6 +373,83 @@ static void the_host_may_be_lost_with_c10d(void **state)
     }
 }
 
+/* With etcd no address of the store is known, and none is looked for in the scheduler. */
+static void with_etcd_no_address_is_known(void **state)
+{
+#define ETCD "--rdzv-backend=etcd", "--rdzv-endpoint=h,g:5"
+    static const struct row meets[] = {
+        {{"--nnodes=2", ETCD}, {NULL}, ""},
+        {{"--nnodes=1:2", ETCD, "--master-addr=m", "--rdzv-conf=is_host=1"}, {NULL}, ""},
+        {{"--spares=1", ETCD}, {NULL}, ""},
+        {{ETCD}, {SLURM("0", "0", "0", "2", "1(x2)"), NULL}, ""},
+        /* Variables that contradict each other do not matter if flags say everything. */
+        {{"--nnodes=2", ETCD}, {"SLURM_STEP_NODELIST=n[1-", "SLURM_PROCID=x", NULL}, ""},
+    };
+    static const struct row alone[] = {
+        {{"--nnodes=1", ETCD}, {NULL}, ""},
+        {{"--nnodes=1", ETCD, "--rdzv-conf=is_host=0"}, {NULL}, ""},
+        {{"--standalone", ETCD}, {NULL}, ""},
+    };
+    static const struct row refused[] = {
+        {{"--nnodes=2", ETCD, "--rdzv-conf=failover=0"}, {NULL}, "failover=0 exclude each other"},
+        {{"--nnodes=2", ETCD, "--agent-stdin"}, {NULL}, "is not needed with --hosts"},
+        {{ETCD}, {SLURM("0", "0", "0", "4", "2(x2)"), NULL}, "one ctrun on each machine"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(meets) / sizeof(meets[0]); i++) {
+        struct launch launch = {0};
+        assert_int_equal(resolve(&meets[i], &launch, NULL), 0);
+        assert_string_equal(launch.resolved.etcd, "h,g:5");
+        assert_true(launch.resolved.failover);
+        assert_string_equal(launch.resolved.store_address.host, "");
+        assert_string_equal(launch.resolved.warning, "");
+        ct_scheduler_fini(&launch.scheduler);
+    }
+    for (size_t i = 0; i < sizeof(alone) / sizeof(alone[0]); i++) {
+        struct launch launch = {0};
+        assert_int_equal(resolve(&alone[i], &launch, NULL), 0);
+        assert_null(launch.resolved.etcd);
+        assert_false(launch.resolved.shared);
+        assert_string_equal(launch.resolved.store_address.host, "127.0.0.1");
+        assert_int_equal(launch.resolved.store_address.port, 0);
+        ct_scheduler_fini(&launch.scheduler);
+    }
+    for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {
+        struct launch launch = {0};
+        struct ct_err err = {0};
+        assert_int_not_equal(resolve(&refused[i], &launch, &err), 0);
+        assert_non_null(strstr(err.text, refused[i].resolved));
+        ct_scheduler_fini(&launch.scheduler);
+    }
+#undef ETCD
+}
+
+/* etcdctl's variables are read with the options, before the job is begun. */
+static void a_wrong_variable_of_etcd_is_a_usage_error(void **state)
+{
+    char *const argv[] = {(char *)"ctrun",
+                          (char *)"--nnodes=2",
+                          (char *)"--rdzv-backend=etcd",
+                          (char *)"--rdzv-endpoint=h",
+                          (char *)"true",
+                          NULL};
+    char *const good[] = {(char *)"ETCDCTL_USER=joe:sesame", NULL};
+    char *const bad[] = {(char *)"ETCDCTL_CERT=/c", NULL};
+    const struct ct_machine machine = {.host = "vm", .cpus = 8};
+    struct ct_options options;
+    struct ct_scheduler scheduler;
+    struct ct_resolved resolved;
+    struct ct_err err = {0};
+    (void)state;
+    assert_int_equal(ct_options_parse(argv, good, &options, &err), 0);
+    assert_int_equal(ct_resolve_here(&options, &machine, good, &scheduler, &resolved, &err), 0);
+    ct_scheduler_fini(&scheduler);
+    assert_int_equal(ct_resolve_here(&options, &machine, bad, &scheduler, &resolved, &err),
+                     CT_EXIT_USAGE);
+    assert_non_null(strstr(err.text, "ETCDCTL_KEY is not set"));
+    ct_scheduler_fini(&scheduler);
+}
+
 static int resolve_once(void *data)
 {
     struct launch launch = {0};
@@ -394,6 +472,8 @@ int main(void)
         cmocka_unit_test(workers_follow_the_machine),
         cmocka_unit_test(shims_keep_the_schedulers_ranks),
         cmocka_unit_test(the_host_may_be_lost_with_c10d),
+        cmocka_unit_test(with_etcd_no_address_is_known),
+        cmocka_unit_test(a_wrong_variable_of_etcd_is_a_usage_error),
         cmocka_unit_test(memory_may_run_out),
     };
     return cmocka_run_group_tests_name("resolve", tests, NULL, NULL);

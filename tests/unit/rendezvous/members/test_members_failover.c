@@ -246,6 +246,31 @@ static void test_a_dead_host_is_named_and_not_waited_for(void **state)
     free(history);
 }
 
+/* Two machines with an arbiter that cannot be asked: the host died before its lease had ended, so
+ * it has decided nothing without the other one. */
+static void test_the_last_one_goes_on_without_an_arbiter(void **state)
+{
+    (void)state;
+    for (int in_time = 0; in_time < 2; in_time++) {
+        struct scene s;
+        struct ct_job_record record = left_behind();
+        record.formed.count = 2; /* the host 9, and node 1 */
+        const struct ct_members_failover elected = {.self = {.id = 1},
+                                                    .arbiter = true,
+                                                    .term = UINT64_C(1) << 32 | 1,
+                                                    .record = &record,
+                                                    .fence_ns = INT64_MIN,
+                                                    .lost = {.id = 9, .address = "10.0.0.9"},
+                                                    .lost_is_dead = true,
+                                                    .lost_in_time = in_time != 0};
+        begin_failover(&s, 1, 2, 0, 2, &elected);
+        join(&s, 1);
+        pass(&s, 5 * S);
+        assert_int_equal(s.nodes[1].record.planned.generation, in_time ? 5 : -1);
+        end(&s);
+    }
+}
+
 /* A job of a fixed number of nodes waits for another one. It does not know the new host's address.
  */
 static void test_those_who_wait_are_told_whom_they_lost_and_where_to_come(void **state)
@@ -645,6 +670,7 @@ int main(void)
         cmocka_unit_test(test_nothing_waits_for_the_dead),
         cmocka_unit_test(test_a_new_host_goes_on_where_the_old_one_was),
         cmocka_unit_test(test_a_dead_host_is_named_and_not_waited_for),
+        cmocka_unit_test(test_the_last_one_goes_on_without_an_arbiter),
         cmocka_unit_test(test_those_who_wait_are_told_whom_they_lost_and_where_to_come),
         cmocka_unit_test(test_survivors_keep_their_node_ranks),
         cmocka_unit_test(test_a_survivor_that_comes_last_is_taken_first),

@@ -368,7 +368,6 @@ static int open_arbiter(struct ct_elector *elector, struct ct_err *err)
         .settings = elector->options.etcd,
         .run_id = elector->options.run_id,
         .lease_ms = elector->options.lease_ms,
-        .log = elector->options.log,
         .on_answer = on_arbiter_answer,
         .on_served = on_arbiter_served,
         .on_unserved = on_arbiter_unserved,

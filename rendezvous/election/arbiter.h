@@ -39,6 +39,7 @@ struct ct_arbiter_pledge {
     int64_t sent_ns;
 };
 
+/* The agent knows nothing of the value yet. */
 void ct_arbiter_init(struct ct_arbiter *arbiter);
 
 /* The value was read or written by a request whose answer came at `now_ns`: it may have been
@@ -58,7 +59,7 @@ bool ct_arbiter_ask(const struct ct_arbiter *arbiter, const struct ct_vote_ask *
 /* Gives the value that the host `self` writes at each beat, and when it asks for a pledge of
  * `record`, whose term is its own. `void_id` is a candidate that is known to stand no more, since
  * it follows this host or is dead; 0 = none. Returns false if the arbiter belongs to a later host
- * or candidate: ct_vote_ask of term 0 then tells to whom. */
+ * or candidate; a question of the election then finds out to whom. */
 bool ct_arbiter_serve(const struct ct_arbiter *arbiter, const struct ct_voter *self,
                       const struct ct_job_record *record, uint64_t void_id,
                       struct ct_arbiter_state *next);

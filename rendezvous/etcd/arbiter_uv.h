@@ -10,7 +10,6 @@
 #define CT_RENDEZVOUS_ETCD_ARBITER_UV_H
 
 #include "common/err.h"
-#include "common/log.h"
 #include "rendezvous/election/arbiter.h"
 #include "rendezvous/etcd/etcd_settings.h"
 
@@ -22,7 +21,6 @@ struct ct_etcd_arbiter_options {
     const struct ct_etcd_settings *settings; /* copied */
     const char *run_id;                      /* copied */
     int64_t lease_ms;                        /* the longest lease of a host */
-    const struct ct_log *log;                /* borrowed, may be NULL */
     /* To a question that was not taken back. It borrows from the arbiter, for the call. */
     void (*on_answer)(void *data, const struct ct_vote_answer *answer);
     /* It has pledged this version of this agent's record, by a request sent at `sent_ns`. */

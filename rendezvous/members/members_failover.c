@@ -16,11 +16,16 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The newest world that the former host has left behind. */
+static const struct ct_world_voters *last_world(const struct members_failover *f)
+{
+    return f->found.planned.generation >= 0 ? &f->found.planned : &f->found.formed;
+}
+
 static void describe_loss(struct members_failover *f)
 {
     const struct ct_members_failover *options = &f->options;
-    const struct ct_world_voters *world =
-        f->found.planned.generation >= 0 ? &f->found.planned : &f->found.formed;
+    const struct ct_world_voters *world = last_world(f);
     const struct ct_voter *voter = ct_world_voters_find(world, options->lost.id);
     const char *address = voter != NULL ? voter->address : options->lost.address;
     f->loss = (struct ct_failure){
@@ -77,7 +82,7 @@ int members_failover_init(struct ct_members *m)
     }
     m->failover = f;
     f->options = *options;
-    f->begun_ns = INT64_MIN;
+    f->begun_ns = f->forgotten_ns = INT64_MIN;
     f->arbiter_there = options->arbiter_there;
     f->arbiter_said_ns = options->arbiter_there ? options->arbiter_said_ns : INT64_MIN;
     f->loss.node_rank = -1;
@@ -251,8 +256,18 @@ void members_failover_heard(struct ct_members *m, const struct ct_member *member
     }
 }
 
-/* When have the voters of this world that are neither there nor dead stopped their workers at the
- * latest? */
+static int64_t later(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
+/* When has a node stopped its workers at the latest that was heard last at `said_ns`? */
+static int64_t stopped_by(const struct ct_members *m, int64_t said_ns)
+{
+    return said_ns + lease_ns(m) + lease_ns(m) / 16;
+}
+
+/* The same for the voters of this world that are neither there nor dead. */
 static int64_t fence_of(const struct ct_members *m, const struct ct_world_voters *world)
 {
     const struct members_failover *f = m->failover;
@@ -265,12 +280,24 @@ static int64_t fence_of(const struct ct_members *m, const struct ct_world_voters
             ct_world_voters_find(world, id) == NULL) {
             continue;
         }
-        int64_t until_ns = m->failover->options.fence_ns;
-        if (lost != NULL) {
-            int64_t after_ns = lost->said_ns + lease_ns(m) + lease_ns(m) / 16;
-            until_ns = after_ns > until_ns ? after_ns : until_ns;
+        fence_ns = later(fence_ns, f->options.fence_ns);
+        fence_ns = later(fence_ns, lost != NULL ? stopped_by(m, lost->said_ns) : INT64_MIN);
+    }
+    return fence_ns;
+}
+
+/* The same for nodes without a vote. Those that a former host had are not known here, so it makes
+ * no difference whether all of them have come. */
+static int64_t fence_of_others(const struct ct_members *m)
+{
+    const struct members_failover *f = m->failover;
+    bool inherited = f->elected && !f->served && last_world(f)->count == CT_VOTERS_MAX;
+    int64_t fence_ns = later(f->forgotten_ns, inherited ? f->options.fence_ns : INT64_MIN);
+    for (int i = 0; i < CT_VOTERS_BOTH; i++) {
+        const struct members_lost *lost = &f->lost[i];
+        if (lost->ran && !lost->dead) {
+            fence_ns = later(fence_ns, stopped_by(m, lost->said_ns));
         }
-        fence_ns = until_ns > fence_ns ? until_ns : fence_ns;
     }
     return fence_ns;
 }
@@ -279,10 +306,9 @@ static int64_t fence_of(const struct ct_members *m, const struct ct_world_voters
 static int64_t fence(const struct ct_members *m)
 {
     const struct ct_office *office = &m->failover->office;
-    int64_t formed_ns = fence_of(m, &office->record.formed);
-    int64_t planned_ns =
-        ct_office_must_take_over(office) ? fence_of(m, &office->record.planned) : INT64_MIN;
-    return planned_ns > formed_ns ? planned_ns : formed_ns;
+    int64_t fence_ns = later(fence_of(m, &office->record.formed), fence_of_others(m));
+    return ct_office_must_take_over(office) ? later(fence_ns, fence_of(m, &office->record.planned))
+                                            : fence_ns;
 }
 
 /* ---- proposals ------------------------------------------------------------------------------ */
@@ -447,9 +473,7 @@ bool members_failover_arbiter_left(struct ct_members *m)
 /* Gives a node of the last world its node rank back, unless somebody has it. */
 static void give_rank_back(const struct ct_members *m, struct ct_member *member)
 {
-    const struct ct_job_record *found = &m->failover->found;
-    const struct ct_world_voters *world =
-        found->planned.generation >= 0 ? &found->planned : &found->formed;
+    const struct ct_world_voters *world = last_world(m->failover);
     const struct ct_voter *voter = ct_world_voters_find(world, member->voter.id);
     if (voter == NULL) {
         return;
@@ -476,6 +500,10 @@ void members_failover_joined(struct ct_members *m, struct ct_member *member, int
             f->quorum_known = false;
         }
     }
+    struct members_lost *lost = lost_of(f, member->voter.id);
+    if (lost != NULL) {
+        lost->ran = false; /* a node that lost its connection joins when its workers have stopped */
+    }
     if (f->begun_ns == INT64_MIN) {
         f->begun_ns = now_ns;
         members_place_lost(&m->places, f->loss.node_rank, f->loss.host, f->loss.address, now_ns);
@@ -501,6 +529,9 @@ bool members_failover_left(struct ct_members *m, const struct ct_member *member,
     struct members_lost *lost = lost_of(f, member->voter.id);
     if (lost == NULL) {
         lost = &f->lost[f->num_lost++ % CT_VOTERS_BOTH];
+        if (lost->ran && !lost->dead) {
+            f->forgotten_ns = later(f->forgotten_ns, stopped_by(m, lost->said_ns));
+        }
     }
     /* Who takes its leave has nothing left that runs, followed this host until then, and votes for
      * nobody afterwards. */
@@ -508,7 +539,9 @@ bool members_failover_left(struct ct_members *m, const struct ct_member *member,
     *lost = (struct members_lost){.id = member->voter.id,
                                   .said_ns = member->said_ns,
                                   .dead = took_leave,
-                                  .in_time = took_leave};
+                                  .in_time = took_leave,
+                                  .ran = member->in_world && member->told && !member->finished &&
+                                         !member->stopped};
     return ct_office_left(&f->office, member->voter.id);
 }
 

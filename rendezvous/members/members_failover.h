@@ -10,12 +10,13 @@
 #include "rendezvous/election/office.h"
 #include "rendezvous/members/members_core.h"
 
-/* A voter that was a member of this host and is not any more. */
+/* A node that was a member of this host and is not any more. */
 struct members_lost {
     uint64_t id;
     int64_t said_ns; /* when what was heard of it last was sent */
     bool dead;       /* its process is known to be dead */
     bool in_time;    /* and was, before a lease after said_ns was over */
+    bool ran;        /* its workers had not stopped */
 };
 
 /* A voter on record. */
@@ -37,6 +38,7 @@ struct members_failover {
     int64_t proposed_ns; /* when the open proposal was sent */
     struct members_lost lost[CT_VOTERS_BOTH]; /* the latest ones; a ring */
     unsigned num_lost;
+    int64_t forgotten_ns; /* when the workers of those that `lost` has no place for have stopped */
     /* The voters of office.record in the version `seated`; 0 = they have to be found again. Each
      * message asks for them, and a job may have thousands of members. */
     struct members_seat seats[CT_VOTERS_BOTH];

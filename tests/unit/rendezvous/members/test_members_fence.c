@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How long the next world waits for nodes that are lost and may still run the last one, in jobs in
+ * which not all nodes have a vote.
+ */
+#include "tests/lib/members_scene.h"
+
+/* Nodes of the job. The last two have no vote. */
+enum { COUNT = CT_VOTERS_MAX + 2 };
+
+static const struct ct_members_failover first_host = {.self = {.id = 1}, .term = CT_TERM_FIRST};
+
+/* Generation 0 runs, and there is one spare. */
+static void run_large(struct scene *s)
+{
+    begin_failover(s, COUNT, COUNT, 4, 1, &first_host);
+    for (int i = 1; i <= COUNT; i++) {
+        join(s, i);
+    }
+    for (int i = 1; i <= COUNT; i++) {
+        pledge(s, i);
+    }
+    say(s, 1, CT_MSG_SERVING, 0);
+    for (int i = 1; i <= COUNT; i++) {
+        say(s, i, CT_MSG_STARTED, 0);
+    }
+    join(s, COUNT + 1);
+    forget(s);
+}
+
+static void all_but_the_last_stop(struct scene *s)
+{
+    for (int i = 1; i < COUNT; i++) {
+        say(s, i, CT_MSG_STOPPED, 0);
+    }
+}
+
+/* More spares come and go than the host remembers. */
+static void many_come_and_go(struct scene *s)
+{
+    for (int i = 0; i < CT_VOTERS_BOTH; i++) {
+        struct ct_msg_join spare = s->job;
+        struct scene_node *node = &s->nodes[COUNT + 2];
+        spare.voter = (struct ct_voter){.id = 1000 + (uint64_t)i, .port = 1};
+        assert_int_equal(
+            ct_members_join(s->members, &spare, "10.0.1.1", node, s->now, &node->member, &s->err),
+            0);
+        gone(s, COUNT + 2);
+    }
+}
+
+static void test_a_silent_node_without_a_vote_is_waited_for_too(void **state)
+{
+    static struct scene s;
+    (void)state;
+    run_large(&s);
+    gone(&s, COUNT); /* a firewall may have done that */
+    many_come_and_go(&s);
+    all_but_the_last_stop(&s);
+    HEARS(&s, 1, "stop0,again");
+    pass(&s, 3 * S);
+    HEARS(&s, 1, "");
+    pass(&s, S / 2);
+    HEARS(&s, 1, "record");
+    assert_int_equal(s.nodes[1].record.planned.generation, 1);
+    end(&s);
+
+    run_large(&s);
+    gone(&s, COUNT);
+    all_but_the_last_stop(&s);
+    forget(&s);
+    ct_members_dead(s.members, COUNT, s.now);
+    ct_members_tick(s.members, s.now);
+    HEARS(&s, 1, "record");
+    end(&s);
+
+    run_large(&s);
+    gone(&s, COUNT);
+    all_but_the_last_stop(&s);
+    forget(&s);
+    join(&s, COUNT); /* the same life, so its workers have stopped */
+    HEARS(&s, 1, "record");
+    end(&s);
+
+    run_large(&s);
+    fails(&s, 1, 0, 0, 1);
+    say(&s, COUNT, CT_MSG_STOPPED, 0);
+    gone(&s, COUNT); /* nothing of the last world runs there any more */
+    all_but_the_last_stop(&s);
+    HEARS(&s, 1, "stop0,again record");
+    end(&s);
+}
+
+/* The world of the dead host may have had more nodes than vote. Those may have heard the host until
+ * it died, and nobody here knows how many there are. */
+static void test_a_new_host_waits_for_nodes_without_a_vote(void **state)
+{
+    static struct scene s;
+    struct ct_job_record record;
+    ct_job_record_init(&record);
+    record.term = CT_TERM_FIRST;
+    record.version = 8;
+    record.formed.generation = 4;
+    record.formed.count = CT_VOTERS_MAX;
+    for (int i = 0; i < CT_VOTERS_MAX; i++) {
+        record.formed.list[i] = (struct ct_voter){(uint64_t)i + 1, "", (uint16_t)(i + 1)};
+    }
+    const struct ct_members_failover elected = {.self = {.id = 1},
+                                                .term = UINT64_C(1) << 32 | 1,
+                                                .record = &record,
+                                                .fence_ns = 103 * S,
+                                                .lost = {.id = CT_VOTERS_MAX},
+                                                .lost_is_dead = true};
+    (void)state;
+    begin_failover(&s, CT_VOTERS_MAX - 1, CT_VOTERS_MAX - 1, 0, 2, &elected);
+    for (int i = 1; i < CT_VOTERS_MAX; i++) {
+        join(&s, i);
+    }
+    pass(&s, 2 * S);
+    assert_int_equal(s.nodes[1].record.planned.generation, -1);
+    pass(&s, 2 * S);
+    assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_silent_node_without_a_vote_is_waited_for_too),
+        cmocka_unit_test(test_a_new_host_waits_for_nodes_without_a_vote),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

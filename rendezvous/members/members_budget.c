@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A restart is taken from the budget of the job and from that of its window of time. A generation
- * without a new step counts towards --max-no-progress.
+ * without a new step counts towards --max-no-progress. Failures at the start delay the next one.
  */
 #include "rendezvous/members/members_budget.h"
 
 #include "common/exit_code.h"
+#include "rendezvous/members/members_history.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
+
+/* After more than EARLY_FREE early failures in a row the next start is delayed: by EARLY_FIRST_MS
+ * at first, and by EARLY_LAST_MS at most. */
+#define EARLY_FREE 1
+#define EARLY_FIRST_MS 1000
+#define EARLY_LAST_MS CT_RESTART_PAUSE_MAX_MS
 
 bool members_budget_take(struct ct_members *m, int64_t now_ns)
 {
@@ -69,4 +77,39 @@ bool members_budget_is_stuck(struct ct_members *m, const struct ct_failure *fail
                    m->counts.no_progress, m->counts.high, max);
     m->no_restart_code = CT_EXIT_NO_REQUEUE;
     return true;
+}
+
+static void say_pause(struct ct_members *m, int64_t pause_ms)
+{
+    struct ct_msg *msg = members_msg(m, CT_MSG_WAITING);
+    (void)snprintf(msg->text, sizeof(msg->text),
+                   "%d generations in a row failed within a second of their start: the next one "
+                   "starts in %d s, and the pause doubles with each that follows, up to %d s",
+                   m->early_row, (int)(pause_ms / 1000), EARLY_LAST_MS / 1000);
+    members_send_all(m);
+}
+
+int64_t members_budget_pause_ms(struct ct_members *m, const struct ct_failure *first)
+{
+    const struct ct_history_round *round = members_history_round(m);
+    bool early = first != NULL && first->kind == CT_FAILURE_WORKER && first->early;
+    bool ran = round->formed_ms > 0 && round->ended_ms - round->formed_ms >= EARLY_FIRST_MS;
+    if (!early) {
+        /* A generation that newcomers stop in its first second does not end the series. */
+        m->early_row = first != NULL || ran ? 0 : m->early_row;
+        return 0;
+    }
+    m->early_row += m->early_row < INT_MAX;
+    if (m->early_row <= EARLY_FREE) {
+        return 0;
+    }
+    int64_t pause = EARLY_FIRST_MS;
+    for (int i = EARLY_FREE + 1; i < m->early_row && pause < EARLY_LAST_MS; i++) {
+        pause *= 2;
+    }
+    pause = pause < EARLY_LAST_MS ? pause : EARLY_LAST_MS;
+    if (m->early_row == EARLY_FREE + 1) {
+        say_pause(m, pause);
+    }
+    return pause;
 }

@@ -10,7 +10,7 @@
  *     members_round.c    the state machine: a world forms, runs and ends; the job ends
  *     members_history.c  failures and generations on record
  *     members_ban.c      which machines are left out
- *     members_budget.c   may another generation follow?
+ *     members_budget.c   may another generation follow, and when?
  *     members_wait.c     which nodes the world waits for, in words
  *     members_hang.c     does the whole job hang, and which rank holds it up
  *     members_status.c   the job in the status

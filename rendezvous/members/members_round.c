@@ -21,7 +21,6 @@
 #include "rendezvous/members/members_wait.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,11 +30,6 @@
 #define NEWCOMERS_NS (200 * CT_NS_PER_MS)
 /* Waiting members are told at most this often: else each of n new nodes causes n messages. */
 #define WAITING_LEAST_NS CT_NS_PER_S
-/* After more than EARLY_FREE early failures in a row the next start is delayed: by EARLY_FIRST_MS
- * at first, and by EARLY_LAST_MS at most. */
-#define EARLY_FREE 1
-#define EARLY_FIRST_MS 1000
-#define EARLY_LAST_MS CT_RESTART_PAUSE_MAX_MS
 
 static const struct ct_sm_state states[] = {
     [STATE_GATHERING] = {"gathering", CT_SM_BIT(STATE_FORMING) | CT_SM_BIT(STATE_OVER)},
@@ -379,43 +373,6 @@ static int preempted_code(const struct ct_members *m)
 
 /* ---- the end of a world --------------------------------------------------------------------- */
 
-static void say_pause(struct ct_members *m, int64_t pause_ms)
-{
-    struct ct_msg *msg = members_msg(m, CT_MSG_WAITING);
-    (void)snprintf(msg->text, sizeof(msg->text),
-                   "%d generations in a row failed within a second of their start: the next one "
-                   "starts in %d s, and the pause doubles with each that follows, up to %d s",
-                   m->early_row, (int)(pause_ms / 1000), EARLY_LAST_MS / 1000);
-    members_send_all(m);
-}
-
-/* Returns how long the next generation waits. Without the pause a program that fails as soon as it
- * starts would use up all restarts at once, and load the machines. */
-static int64_t pause_ms(struct ct_members *m, const struct ct_failure *first)
-{
-    const struct ct_history_round *round = members_history_round(m);
-    bool early = first != NULL && first->kind == CT_FAILURE_WORKER && first->early;
-    bool ran = round->formed_ms > 0 && round->ended_ms - round->formed_ms >= EARLY_FIRST_MS;
-    if (!early) {
-        /* A generation that newcomers stop in its first second does not end the series. */
-        m->early_row = first != NULL || ran ? 0 : m->early_row;
-        return 0;
-    }
-    m->early_row += m->early_row < INT_MAX;
-    if (m->early_row <= EARLY_FREE) {
-        return 0;
-    }
-    int64_t pause = EARLY_FIRST_MS;
-    for (int i = EARLY_FREE + 1; i < m->early_row && pause < EARLY_LAST_MS; i++) {
-        pause *= 2;
-    }
-    pause = pause < EARLY_LAST_MS ? pause : EARLY_LAST_MS;
-    if (m->early_row == EARLY_FREE + 1) {
-        say_pause(m, pause);
-    }
-    return pause;
-}
-
 /* Called when all members of the world have stopped: begins another generation or ends the job. */
 static void end_stopping(struct ct_members *m, int64_t now_ns)
 {
@@ -434,7 +391,7 @@ static void end_stopping(struct ct_members *m, int64_t now_ns)
     } else if (m->will_restart) {
         ct_sm_move(&m->sm, STATE_GATHERING, "all have stopped", now_ns);
         members_ban_judge(m, first);
-        begin_gathering(m, pause_ms(m, first), now_ns);
+        begin_gathering(m, members_budget_pause_ms(m, first), now_ns);
     } else {
         int code = first != NULL ? first->exit_code : CT_EXIT_NODE_LOST;
         end_job(m, m->no_restart_code != 0 ? m->no_restart_code : code, m->no_restart, now_ns);

@@ -731,6 +731,9 @@ void members_round_tick(struct ct_members *m, int64_t now_ns)
     if (m->due.settle_ns <= now_ns) {
         m->due.settle_ns = NEVER;
         form_world(m, now_ns);
+        if (members_state(m) == STATE_GATHERING) {
+            m->due.settle_ns = m->due.fence_ns; /* else that wait would begin anew then */
+        }
     }
     if (m->due.fence_ns <= now_ns) {
         m->due.fence_ns = NEVER;

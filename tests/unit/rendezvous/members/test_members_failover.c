@@ -555,7 +555,7 @@ static void test_a_daemon_hosts_and_has_no_vote(void **state)
     gone(&s, 2);
     say(&s, 1, CT_MSG_STOPPED, 0);
     pass(&s, 10 * S);
-    HEARS(&s, 1, "stop0,again waiting record");
+    HEARS(&s, 1, "stop0,again record");
     assert_int_equal(s.nodes[1].record.planned.generation, 1);
     gone(&s, 1);
     pass(&s, 30 * S);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long the next world waits for nodes that are lost and may still run the last one, in jobs in
- * which not all nodes have a vote.
+ * How long the next world waits for nodes that are lost and may still run the last one.
  */
 #include "tests/lib/members_scene.h"
 
@@ -123,11 +122,37 @@ static void test_a_new_host_waits_for_nodes_without_a_vote(void **state)
     end(&s);
 }
 
+/* The wait for more nodes is over before the fence is. */
+static void test_an_elastic_job_settles_once(void **state)
+{
+    static struct scene s;
+    (void)state;
+    begin_failover(&s, 1, 3, 0, 1, &first_host);
+    for (int i = 1; i <= 3; i++) {
+        join(&s, i);
+    }
+    for (int i = 1; i <= 3; i++) {
+        pledge(&s, i);
+    }
+    say(&s, 1, CT_MSG_SERVING, 0);
+    forget(&s);
+    gone(&s, 3);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    say(&s, 2, CT_MSG_STOPPED, 0);
+    pass(&s, s.job.settle_ms * MS);
+    HEARS(&s, 1, "stop0,again");
+    pass(&s, S / 2);
+    HEARS(&s, 1, "record");
+    assert_int_equal(s.nodes[1].record.planned.generation, 1);
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_silent_node_without_a_vote_is_waited_for_too),
         cmocka_unit_test(test_a_new_host_waits_for_nodes_without_a_vote),
+        cmocka_unit_test(test_an_elastic_job_settles_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -473,10 +473,26 @@ static void end(struct ct_election *election, struct ct_election_todo *todo)
     todo->exit_code = election->record.over ? election->record.exit_code : -1;
 }
 
+/* The value of the arbiter is gone, or is that of a new job. If this agent has learned of the old
+ * one, but has never belonged to it, and nobody of it is alive, then that job is over, and nobody
+ * here could ever win an election in it. */
+static void forget_former_job(struct ct_election *election, int64_t now_ns)
+{
+    if (election->state == CT_ELECTION_LOOKING && election->floor == 0 && !election->met &&
+        ct_job_record_generation(&election->record) >= 0) {
+        ct_job_record_init(&election->record);
+        election->next_ns = now_ns;
+    }
+}
+
 void ct_election_answered(struct ct_election *election, const struct ct_vote_answer *answer,
                           int64_t now_ns, struct ct_election_todo *todo)
 {
     *todo = (struct ct_election_todo){0};
+    election->met = election->met || answer->id != CT_ARBITER_ID;
+    if (answer->id == CT_ARBITER_ID && answer->seen < election->record.term) {
+        forget_former_job(election, now_ns);
+    }
     if (answer->id == CT_ARBITER_ID && election->known == 0 && answer->seen <= CT_TERM_MAX) {
         election->known = answer->seen; /* it seeks a job, and knows no term but its own */
     }

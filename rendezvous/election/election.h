@@ -27,6 +27,8 @@
  * the job's machines, so it does not answer by itself: each agent makes the answer to its own
  * question from what is kept there (arbiter.h). With an arbiter no host is the first one. Who wants
  * to take part in a job of which it knows nothing asks the arbiter, and is elected if nobody hosts.
+ * If all machines of a job were killed, the store drops the value after a while. Then the agents
+ * that wait for that job begin it anew.
  *
  * Terms from others. Nobody can stand after the last term, so an agent that names a far too high
  * one, by mistake or with intent, would end all elections. Therefore an agent takes notice of terms
@@ -115,6 +117,7 @@ struct ct_election {
     int64_t lease_ms;     /* the longest lease that a host gives */
     int64_t give_up_ms;   /* how long it looks for a host */
     bool current;         /* that host has sent its record: what it decided before is known */
+    bool met;             /* a voter on record has answered */
     int64_t alone_ns;     /* LOOKING: since when */
     int64_t lease_ns;     /* when the last lease ended or will end */
     bool host_is_dead;    /* that host, and it was known before the lease ended */

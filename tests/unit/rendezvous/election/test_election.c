@@ -532,6 +532,57 @@ static void test_who_learns_of_a_world_of_others_stands_no_more(void **state)
     }
 }
 
+/* All machines of a job were killed, and the store has dropped its value meanwhile. */
+static void test_who_waits_for_a_job_that_the_arbiter_forgets_begins_it_anew(void **state)
+{
+    struct ct_job_record record = record_of(3);
+    struct ct_voter host = voter(1);
+    const uint64_t first = UINT64_C(1) << 32 | 1, last = UINT64_C(3) << 32 | 1;
+    const struct ct_vote_answer known = {.id = CT_ARBITER_ID, .seen = last, .record = &record};
+    const struct ct_vote_answer none = {.id = CT_ARBITER_ID};
+    const struct ct_vote_answer other = {
+        .id = CT_ARBITER_ID, .seen = first, .host = &host, .host_term = first};
+    const struct ct_vote_answer alive = {.id = 2, .seen = last};
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    struct ct_election e = seeker(9);
+    (void)stand(&e, &now_ns, &todo);
+    ct_election_answered(&e, &known, now_ns, &todo);
+    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
+    assert_true(question.term == 0);
+    ct_election_answered(&e, &none, now_ns, &todo);
+    assert_true(ct_election_next(&e) == now_ns);
+    question = stand(&e, &now_ns, &todo);
+    assert_true(question.term != 0 && question.record_version == 0);
+    grant_by(&e, CT_ARBITER_ID, question.term, 0, now_ns, &todo);
+    assert_true(todo.host);
+
+    e = seeker(9); /* one that came later was faster */
+    (void)stand(&e, &now_ns, &todo);
+    record.term = last;
+    ct_election_answered(&e, &known, now_ns, &todo);
+    ct_election_answered(&e, &other, now_ns, &todo);
+    assert_true(todo.join && todo.at_term == other.host_term);
+    assert_true(ct_election_followed(&e, &host, other.host_term, now_ns));
+    record.term = CT_TERM_FIRST;
+
+    e = seeker(9); /* one of that job is alive, so it goes on, and tells the store again */
+    (void)stand(&e, &now_ns, &todo);
+    ct_election_answered(&e, &known, now_ns, &todo);
+    ct_election_answered(&e, &alive, now_ns, &todo);
+    ct_election_answered(&e, &none, now_ns, &todo);
+    assert_true(stand(&e, &now_ns, &todo).term == 0);
+
+    e = seeker(9); /* it has belonged to that job, which may have another host */
+    (void)stand(&e, &now_ns, &todo);
+    assert_true(ct_election_followed(&e, &host, CT_TERM_FIRST, now_ns));
+    assert_true(ct_election_recorded(&e, &record));
+    ct_election_lost(&e, now_ns);
+    ct_election_answered(&e, &none, now_ns, &todo);
+    assert_true(stand(&e, &now_ns, &todo).term == 0);
+}
+
 static void test_who_seeks_a_job_joins_the_host_that_the_arbiter_names(void **state)
 {
     struct ct_election e = seeker(9);
@@ -725,6 +776,7 @@ int main(void)
         cmocka_unit_test(test_who_seeks_a_job_stands_at_once_and_wins_by_the_arbiter_alone),
         cmocka_unit_test(test_who_seeks_a_job_gives_up_in_its_own_time),
         cmocka_unit_test(test_who_learns_of_a_world_of_others_stands_no_more),
+        cmocka_unit_test(test_who_waits_for_a_job_that_the_arbiter_forgets_begins_it_anew),
         cmocka_unit_test(test_who_seeks_a_job_joins_the_host_that_the_arbiter_names),
         cmocka_unit_test(test_who_seeks_a_job_believes_the_arbiter_in_any_term),
         cmocka_unit_test(test_one_agent_wins_with_the_arbiter_after_silence),

@@ -120,7 +120,10 @@ static void give_up(struct ct_agent_run *run, int exit_code)
     bool known = run->agent.generation >= 0 && exit_code >= 0;
     bool first = run->agent.generation < 0 && etcd != NULL;
     if (etcd != NULL && !known) {
-        const char *why = failover->trouble[0] != '\0' ? failover->trouble : failover->unjoined;
+        const char *why = failover->trouble[0] != '\0' ? failover->trouble
+                          : ct_election_knows_nobody_of_it(state(run))
+                              ? "none of the machines that etcd names for it has answered"
+                              : failover->unjoined;
         (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
                        "%s was found in %.4g s%s%.300s",
                        first ? "no host of the job" : "no other host of the job",

@@ -41,6 +41,10 @@
 /* A new life of the first host waits so long for other nodes at least, by default. */
 #define TELL_NS (2 * CT_NS_PER_S)
 
+/* A host that is lost has a successor after about two leases. Who finds nobody for so many waits
+ * for a job that was killed. */
+#define KILLED_LEASES 4
+
 struct asked {
     struct ct_elector *elector;
     struct ct_voter voter; /* id 0 = the place is free */
@@ -66,6 +70,7 @@ struct ct_elector {
     struct ct_msg *msg;       /* that is sent next; on the heap because it is large */
     size_t links;             /* not closed yet */
     uint64_t far_told;        /* the agent of the last warning about a term */
+    bool killed_told;         /* it was said that nobody of the job answers */
     struct ct_refusal_log far_terms, unreachable; /* ids are the peer's to choose */
     bool timer_open, closing;
 };
@@ -162,6 +167,25 @@ static void warn_of_far_term(struct ct_elector *elector)
            : id == CT_ARBITER_ID ? "the job's value in etcd"
                                  : "an agent of this job that belongs to no world",
            voter != NULL ? voter->address : "");
+}
+
+/* Warns, once, that etcd still names the machines of a job of this name, but none of them answers.
+ */
+static void warn_of_killed_job(struct ct_elector *elector, int64_t now_ns)
+{
+    const struct ct_election *election = &elector->election;
+    int64_t patience_ns = KILLED_LEASES * elector->options.lease_ms * CT_NS_PER_MS;
+    if (elector->killed_told || election->state != CT_ELECTION_LOOKING ||
+        !ct_election_knows_nobody_of_it(election) || now_ns - election->alone_ns < patience_ns) {
+        return;
+    }
+    elector->killed_told = true;
+    ct_log(elector->options.log, CT_LOG_WARNING,
+           "etcd knows a job '%s', but none of its machines answers, such as that at %s; if they "
+           "were killed, this ctrun begins the job anew when etcd has dropped the key "
+           "/ctrun/%s/arbiter, ten minutes after their end, or at once if you delete it",
+           elector->options.run_id, election->record.formed.list[0].address,
+           elector->options.run_id);
 }
 
 /* Until the membership has its own record, the arbiter hears this host by the one that it was
@@ -506,6 +530,7 @@ static void on_timer(uv_timer_t *timer)
         carry_out(elector, &todo);
         return;
     }
+    warn_of_killed_job(elector, ct_clock_now(NULL));
     if (has_moved(elector) && ct_clock_now(NULL) >= elector->tell_ns) {
         tell(elector, ct_clock_now(NULL));
     }

@@ -473,13 +473,18 @@ static void end(struct ct_election *election, struct ct_election_todo *todo)
     todo->exit_code = election->record.over ? election->record.exit_code : -1;
 }
 
+bool ct_election_knows_nobody_of_it(const struct ct_election *election)
+{
+    return election->arbiter && election->floor == 0 && !election->met &&
+           ct_job_record_generation(&election->record) >= 0;
+}
+
 /* The value of the arbiter is gone, or is that of a new job. If this agent has learned of the old
  * one, but has never belonged to it, and nobody of it is alive, then that job is over, and nobody
  * here could ever win an election in it. */
 static void forget_former_job(struct ct_election *election, int64_t now_ns)
 {
-    if (election->state == CT_ELECTION_LOOKING && election->floor == 0 && !election->met &&
-        ct_job_record_generation(&election->record) >= 0) {
+    if (election->state == CT_ELECTION_LOOKING && ct_election_knows_nobody_of_it(election)) {
         ct_job_record_init(&election->record);
         election->next_ns = now_ns;
     }

@@ -148,6 +148,10 @@ void ct_election_begin_hosting(struct ct_election *election);
  * stands for election if the job has had no world. */
 void ct_election_seek(struct ct_election *election, int64_t give_up_ms, int64_t now_ns);
 
+/* Has it learned from the arbiter of a job that has had a world, but has never belonged to it, and
+ * has no voter of it answered? */
+bool ct_election_knows_nobody_of_it(const struct ct_election *election);
+
 /* A link to a host is up. Returns false if its term is over, out of reach, or that of another host;
  * then the link is to be closed. */
 bool ct_election_followed(struct ct_election *election, const struct ct_voter *host, uint64_t term,

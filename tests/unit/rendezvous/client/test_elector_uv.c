@@ -50,12 +50,14 @@ struct fixture {
     struct ct_log log;
     char warned[CT_LOG_LINE_MAX]; /* the last warning */
     int warnings;
+    bool is_warned;
 };
 
 static void on_line(void *data, enum ct_log_level level, const char *line)
 {
     struct fixture *f = data;
     f->warnings += level == CT_LOG_WARNING;
+    f->is_warned = f->warnings > 0;
     (void)snprintf(f->warned, sizeof(f->warned), "%s", line);
 }
 
@@ -614,7 +616,7 @@ void __wrap_ct_etcd_arbiter_close(struct ct_etcd_arbiter *it)
     arbiter.closed = it != NULL;
 }
 
-static struct ct_elector *seek(struct fixture *f)
+static struct ct_elector *seek(struct fixture *f, int64_t lease_ms)
 {
     static const struct ct_etcd_settings settings;
     struct ct_err err = {0};
@@ -622,8 +624,9 @@ static struct ct_elector *seek(struct fixture *f)
     const struct ct_elector_options options = {.token = &good,
                                                .log = &f->log,
                                                .id = 1,
-                                               .lease_ms = 3000,
+                                               .lease_ms = lease_ms,
                                                .give_up_ms = 60000,
+                                               .run_id = "run7",
                                                .etcd = &settings,
                                                .on_todo = on_todo,
                                                .data = &f->agents[0]};
@@ -640,7 +643,7 @@ static void test_who_follows_takes_its_question_back(void **state)
     struct fixture f = {.decided = false};
     (void)state;
     ct_loop_begin(&f.loop);
-    struct ct_elector *elector = seek(&f);
+    struct ct_elector *elector = seek(&f, 3000);
     assert_true(ct_elector_followed(elector, &host, CT_TERM_FIRST));
     assert_false(arbiter.asked);
     ct_elector_close(elector);
@@ -655,7 +658,7 @@ static void test_a_far_term_in_etcd_is_warned_of(void **state)
     (void)state;
     f.log = (struct ct_log){on_line, &f, CT_LOG_WARNING};
     ct_loop_begin(&f.loop);
-    struct ct_elector *elector = seek(&f);
+    struct ct_elector *elector = seek(&f, 3000);
     ct_job_record_init(&record);
     record.term = CT_TERM_MAX;
     record.version = 1;
@@ -670,9 +673,36 @@ static void test_a_far_term_in_etcd_is_warned_of(void **state)
     ct_loop_end(&f.loop);
 }
 
+static void test_a_job_of_which_nobody_answers_is_warned_of_once(void **state)
+{
+    struct fixture f = {.decided = false};
+    struct ct_job_record record;
+    (void)state;
+    f.log = (struct ct_log){on_line, &f, CT_LOG_WARNING};
+    ct_loop_begin(&f.loop);
+    struct ct_elector *elector = seek(&f, 20);
+    ct_job_record_init(&record);
+    record.term = CT_TERM_FIRST;
+    record.version = 1;
+    record.formed =
+        (struct ct_world_voters){.generation = 0, .count = 1, .list = {{9, "127.0.0.1", 1}}};
+    const struct ct_vote_answer answer = {
+        .id = CT_ARBITER_ID, .seen = CT_TERM_FIRST, .record = &record};
+    arbiter.options.on_answer(arbiter.options.data, &answer);
+    ct_loop_run_until(&f.loop, &f.is_warned);
+    assert_non_null(strstr(f.warned, "etcd knows a job 'run7', but none of its machines answers, "
+                                     "such as that at 127.0.0.1; "));
+    arbiter.asked = false;
+    ct_loop_run_until(&f.loop, &arbiter.asked);
+    assert_int_equal(f.warnings, 1);
+    ct_elector_close(elector);
+    ct_loop_end(&f.loop);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_job_of_which_nobody_answers_is_warned_of_once),
         cmocka_unit_test(test_two_of_three_choose_one),
         cmocka_unit_test(test_who_is_cut_off_alone_is_sent_back),
         cmocka_unit_test(test_half_is_enough_after_a_death),

@@ -391,20 +391,45 @@ static void on_trouble(void *data, const char *why)
     }
 }
 
+static bool is_loopback(const char *address)
+{
+    struct sockaddr_storage addr;
+    socklen_t len;
+    return ct_addr_literal(address, 0, &addr, &len) &&
+           ct_addr_is_loopback((const struct sockaddr *)&addr);
+}
+
+/* What etcd tells the others must be numeric, and --local-addr may be a name. */
+static int take_local_address(struct ct_agent_run *run, struct ct_err *err)
+{
+    const char *local = run->job->options->local_addr;
+    struct sockaddr_storage addr;
+    socklen_t len;
+    int rc = ct_addr_resolve(local, 0, &addr, &len, err);
+    if (rc != 0) {
+        return ct_err_wrap(err, "--local-addr");
+    }
+    ct_addr_host((const struct sockaddr *)&addr, run->address.seen, sizeof(run->address.seen));
+    if (is_loopback(run->address.seen) && !is_loopback(local)) {
+        ct_log(&run->log, CT_LOG_WARNING,
+               "--local-addr: %s is %s on this machine (see /etc/hosts), where other machines "
+               "cannot reach it",
+               local, run->address.seen);
+    }
+    return 0;
+}
+
 /* Other machines have to reach this one by the address by which it reaches a member of etcd. */
 static int find_own_address(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_etcd_settings *etcd = &run->failover.etcd;
-    struct sockaddr_storage addr;
-    socklen_t len;
     int rc = CT_ENOENT;
     for (int i = 0; i < etcd->num_urls && rc != 0; i++) {
         char host[CT_HOST_MAX];
         ct_etcd_settings_host(etcd, i, host, sizeof(host));
         rc = ct_addr_towards(host, run->address.seen, sizeof(run->address.seen), err);
     }
-    if (rc == 0 && ct_addr_resolve(run->address.seen, 0, &addr, &len, NULL) == 0 &&
-        ct_addr_is_loopback((const struct sockaddr *)&addr)) {
+    if (rc == 0 && is_loopback(run->address.seen)) {
         ct_log(&run->log, CT_LOG_WARNING,
                "this machine reaches etcd by %s, where other machines cannot reach it: give its "
                "own address by --local-addr",
@@ -415,16 +440,13 @@ static int find_own_address(struct ct_agent_run *run, struct ct_err *err)
 
 int ct_agent_failover_seek(struct ct_agent_run *run, struct ct_err *err)
 {
-    if (run->job->options->local_addr[0] == '\0') {
-        int rc = find_own_address(run, err);
-        if (rc != 0) {
-            return rc;
-        }
-    } else {
-        (void)snprintf(run->address.seen, sizeof(run->address.seen), "%.*s",
-                       (int)sizeof(run->address.seen) - 1, run->job->options->local_addr);
+    const char *local = run->job->options->local_addr;
+    int rc = local[0] != '\0' && !ct_addr_is_any(local) ? take_local_address(run, err)
+                                                        : find_own_address(run, err);
+    if (rc != 0) {
+        return rc;
     }
-    int rc = ct_agent_store_open_own(run, err);
+    rc = ct_agent_store_open_own(run, err);
     if (rc != 0) {
         return rc;
     }

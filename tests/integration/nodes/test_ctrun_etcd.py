@@ -6,6 +6,7 @@ import http.server
 import os
 import pathlib
 import signal
+import socket
 import threading
 
 import testlib
@@ -118,6 +119,20 @@ class Meeting(EtcdJobCase):
         jobs = [self.start_agent(endpoint=endpoint) for _ in range(2)]
         self.all_up(jobs)
         self.finish(jobs)
+
+
+    def test_an_address_may_be_a_name(self):
+        """The others have to get a number, and 0.0.0.0 is an address of no machine."""
+        own = socket.gethostname()
+        try:
+            socket.getaddrinfo(own, None)
+        except OSError:
+            self.skipTest(f"the name of this machine, {own}, cannot be resolved")
+        for address in own, "0.0.0.0":
+            self.go.unlink(missing_ok=True)
+            jobs = [self.start_agent("--local-addr", address, name=f"on-{address}") for _ in range(2)]
+            self.all_up(jobs)
+            self.finish(jobs)
 
 
 class Loss(EtcdJobCase):

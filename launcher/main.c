@@ -198,9 +198,10 @@ static int ctrun(struct launch *launch, char **argv)
     if (launch->options.print_config) {
         return print_config(launch);
     }
-    int rc = launch->resolved.etcd != NULL ? 0
-                                           : ct_store_address_check(&launch->resolved.store_address,
-                                                                    launch->resolved.shared, &err);
+    int rc = launch->resolved.etcd != NULL
+                 ? ct_prepare_etcd_check(&launch->options, &launch->resolved, environ, &err)
+                 : ct_store_address_check(&launch->resolved.store_address, launch->resolved.shared,
+                                          &err);
     if (rc != 0) {
         return fail(rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }

@@ -627,11 +627,8 @@ int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
     struct ct_agent_failover *failover = &run->failover;
     uint64_t id = 0;
     failover->stop_by_ns = INT64_MAX;
-    if (run->job->resolved->etcd != NULL && run->job->token == NULL) {
-        return ct_err_set(err, CT_EINVAL,
-                          "a job that meets through etcd needs a token: give all machines the "
-                          "same --token-file or CTRUN_TOKEN");
-    }
+    /* ct_prepare_etcd_check() has seen to it. */
+    CT_ASSERT(run->job->resolved->etcd == NULL || run->job->token != NULL);
     if (!run->job->resolved->failover || run->job->token == NULL) {
         if (run->job->options->rdzv_conf.failover == 1) {
             ct_log(&run->log, CT_LOG_WARNING,

@@ -229,8 +229,8 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_RDZV_BACKEND, 0, false, "rdzv-backend", "static|c10d|etcd",
      "which options give the address of the store. static: --rdzv-endpoint,\n"
      "else --master-addr and --master-port; c10d: --rdzv-endpoint only;\n"
-     "etcd: none, the machines meet through etcd at --rdzv-endpoint. Default\n"
-     "static",
+     "etcd: none, the machines meet through etcd at --rdzv-endpoint, and need\n"
+     "a token and --rdzv-id. Default static",
      .topic = CT_HELP_NODES},
     {CT_OPT_RDZV_ENDPOINT, 0, false, "rdzv-endpoint", "HOST[:PORT]",
      "address and port of the store, or of etcd (HOST[:PORT],...; 2379). On\n"

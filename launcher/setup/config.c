@@ -327,23 +327,12 @@ static void print_limits(struct table *table)
     }
 }
 
-static bool has_token_env(char *const *env)
-{
-    const char *token = ct_environ_get(env, CT_TOKEN_ENV);
-    return token != NULL && token[0] != '\0';
-}
-
-static bool has_token(const struct ct_options *options, char *const *env)
-{
-    return options->agent_stdin || options->token_file != NULL || has_token_env(env);
-}
-
 /* What watches over the job, and what makes it outlive a failure. */
 static void print_failures(struct table *table, char *const *env)
 {
     const struct ct_options *options = table->config->options;
     const struct ct_resolved *resolved = table->config->resolved;
-    bool has_any = has_token(options, env);
+    bool has_any = ct_prepare_has_token(options, env);
     char from[SOURCE_MAX];
     print_limits(table);
     if (options->health_check != NULL) {
@@ -458,14 +447,9 @@ static void print_store_problem(struct table *table, char *const *env)
 {
     struct ct_err err = {0};
     const struct ct_resolved *resolved = table->config->resolved;
-    if (resolved->etcd != NULL) {
-        if (!has_token(table->config->options, env)) {
-            row(table, "problem", NULL, "a job that meets through etcd needs a token");
-            table->exit_code = CT_EXIT_SETUP;
-        }
-        return;
-    }
-    int rc = ct_store_address_check(&resolved->store_address, false, &err);
+    int rc = resolved->etcd != NULL
+                 ? ct_prepare_etcd_check(table->config->options, resolved, env, &err)
+                 : ct_store_address_check(&resolved->store_address, false, &err);
     if (rc == CT_ENOENT && resolved->shared) {
         row(table, "warning", NULL, "%s so far: ctrun waits for it", err.text);
     } else if (rc != 0) {

@@ -107,6 +107,29 @@ void ct_prepare_wipe_token(char *const *env)
     }
 }
 
+bool ct_prepare_has_token(const struct ct_options *options, char *const *env)
+{
+    const char *token = ct_environ_get(env, CT_TOKEN_ENV);
+    return options->agent_stdin || options->token_file != NULL ||
+           (token != NULL && token[0] != '\0');
+}
+
+int ct_prepare_etcd_check(const struct ct_options *options, const struct ct_resolved *resolved,
+                          char *const *env, struct ct_err *err)
+{
+    if (!ct_prepare_has_token(options, env)) {
+        return ct_err_set(err, CT_EINVAL,
+                          "a job that meets through etcd needs a token: give all machines the same "
+                          "--token-file or CTRUN_TOKEN");
+    }
+    if (!resolved->run_id_given) {
+        return ct_err_set(err, CT_EINVAL,
+                          "a job that meets through etcd needs an id: give all machines the same "
+                          "--rdzv-id, which no other job in that etcd has");
+    }
+    return 0;
+}
+
 int ct_prepare_token(const struct ct_options *options, char *const *env, struct ct_token *out,
                      struct ct_err *err)
 {

@@ -46,6 +46,15 @@ CT_MUST_CHECK int ct_prepare_open_files(int workers, struct rlimit *original, st
  * ps(1) does not show it. */
 void ct_prepare_wipe_token(char *const *env);
 
+/* Has the user given the job's secret, in one of these ways? */
+bool ct_prepare_has_token(const struct ct_options *options, char *const *env);
+
+/* A job that meets through etcd needs a token and an id: without an id of its own, it would become
+ * one job with another one in that etcd. CT_EINVAL. */
+CT_MUST_CHECK int ct_prepare_etcd_check(const struct ct_options *options,
+                                        const struct ct_resolved *resolved, char *const *env,
+                                        struct ct_err *err);
+
 /* Gives the job's secret: from standard input with --agent-stdin, otherwise from --token-file or
  * the environment, where it is then overwritten. Its length is 0 when there is none. Errors as
  * ct_token_read(). */

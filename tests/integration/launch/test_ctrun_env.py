@@ -259,6 +259,11 @@ class CommandLine(testlib.Case):
             (["--rdzv-backend", "etcd", "true"], "--rdzv-backend etcd needs --rdzv-endpoint"),
             (["--nnodes", "2", "--rdzv-backend", "etcd", "--rdzv-endpoint", "h:x", "true"],
              "--rdzv-endpoint: etcd: address 'h:x'"),
+            (["--nnodes", "2", "--rdzv-backend", "etcd", "--rdzv-endpoint", "h", "--rdzv-id", "job", "true"],
+             "a job that meets through etcd needs a token: give all machines the same --token-file or CTRUN_TOKEN"),
+            (["--nnodes", "2", "--rdzv-backend", "etcd", "--rdzv-endpoint", "h", "--token-file", "t", "true"],
+             "a job that meets through etcd needs an id: give all machines the same --rdzv-id, which no other job in "
+             "that etcd has"),
             (["--rdzv-endpoint", "192.0.2.1:0", "true"], "192.0.2.1 is not an address of this"),
             (["-r", "9", "true"], "-r"),
             (["-m", "--no-python", "x"], "--no-python"),

@@ -327,6 +327,8 @@ static void with_etcd_it_is_told_where_machines_meet(void **state)
         .max_nodes = 2,
         .workers = 1,
         .failover = true,
+        .run_id = "run7",
+        .run_id_given = true,
         .etcd = "h,g:5",
         .store_address = {.duty = CT_HOST_ELSEWHERE, .host = "", .master = ""},
         .master_port = 29500,
@@ -346,9 +348,9 @@ static void with_etcd_it_is_told_where_machines_meet(void **state)
                            "hosted by    the ctrun that etcd names\n"));
     assert_null(strstr(ct_buf_cstr(&out), "problem"));
     assert_int_equal(ct_config_print(&config, env, &exit_code, &bare), 0);
-    assert_int_equal(exit_code, CT_EXIT_SETUP);
+    assert_int_equal(exit_code, CT_EXIT_USAGE);
     assert_non_null(
-        strstr(ct_buf_cstr(&bare), "problem      a job that meets through etcd needs a token\n"));
+        strstr(ct_buf_cstr(&bare), "\nproblem      a job that meets through etcd needs a token: "));
     ct_buf_fini(&out);
     ct_buf_fini(&bare);
 }

@@ -86,6 +86,26 @@ static void test_the_token_of_the_environment_is_wiped_there(void **state)
     assert_int_equal(token.len, 0); /* none is left */
 }
 
+/* Without an id it would become one job with the next one that has none. */
+static void test_with_etcd_a_token_and_an_id_are_needed(void **state)
+{
+    char *const bare[] = {(char *)"CTRUN_TOKEN=", NULL};
+    char *const with[] = {(char *)"CTRUN_TOKEN=" TOKEN, NULL};
+    const struct ct_resolved named = {.etcd = "h", .run_id = "none", .run_id_given = true};
+    const struct ct_resolved unnamed = {.etcd = "h", .run_id = "none"};
+    const struct ct_options options[] = {{.token_file = "t"}, {.agent_stdin = true}};
+    const struct ct_options none = {.help = false};
+    struct ct_err err = {0};
+    (void)state;
+    assert_int_equal(ct_prepare_etcd_check(&none, &named, with, &err), 0);
+    assert_int_equal(ct_prepare_etcd_check(&options[0], &named, bare, &err), 0);
+    assert_int_equal(ct_prepare_etcd_check(&options[1], &named, bare, &err), 0);
+    assert_int_equal(ct_prepare_etcd_check(&none, &named, bare, &err), CT_EINVAL);
+    assert_non_null(strstr(err.text, "needs a token: "));
+    assert_int_equal(ct_prepare_etcd_check(&none, &unnamed, with, &err), CT_EINVAL);
+    assert_non_null(strstr(err.text, "needs an id: "));
+}
+
 static void test_a_bad_token_is_wiped_too_and_not_shown(void **state)
 {
     char bad[] = "CTRUN_TOKEN=short";
@@ -265,6 +285,7 @@ int main(void)
         cmocka_unit_test(test_more_workers_than_descriptors_are_refused),
         cmocka_unit_test(test_the_token_of_the_environment_is_wiped_there),
         cmocka_unit_test(test_a_bad_token_is_wiped_too_and_not_shown),
+        cmocka_unit_test(test_with_etcd_a_token_and_an_id_are_needed),
         cmocka_unit_test(test_an_agent_reads_one_line_of_standard_input),
         cmocka_unit_test(test_a_terminal_for_the_token_is_refused),
         cmocka_unit_test(test_logs_that_nobody_asked_for_go_to_a_passing_folder),

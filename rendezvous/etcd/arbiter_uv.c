@@ -268,7 +268,11 @@ static void on_value(void *data, const struct ct_etcd_reply *reply)
         return;
     }
     if (reply->rc != 0) {
-        fail(arbiter, reply->err.text);
+        struct ct_err err = reply->err;
+        if (reply->rc == CT_ELIMIT) { /* then this key matters more than the endpoint */
+            (void)ct_err_wrap(&err, "the key %s", arbiter->key);
+        }
+        fail(arbiter, err.text);
         return;
     }
     if (!wrote && !learn(arbiter, reply)) {

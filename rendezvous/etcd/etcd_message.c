@@ -348,8 +348,7 @@ static enum ct_etcd_next parse(enum ct_etcd_call call, long status, const char *
                                cJSON **json, int *rc, struct ct_err *err)
 {
     if (len > CT_ETCD_REPLY_MAX) {
-        return FAIL(CT_ETCD_ELSEWHERE, CT_ELIMIT, "the reply is longer than %zu bytes",
-                    CT_ETCD_REPLY_MAX);
+        return FAIL(CT_ETCD_ELSEWHERE, CT_ELIMIT, CT_ETCD_REPLY_TOO_LONG, CT_ETCD_REPLY_MAX);
     }
     ct_json_use_our_memory();
     const char *end = bytes;
@@ -386,11 +385,24 @@ static enum ct_etcd_next parse(enum ct_etcd_call call, long status, const char *
     return next;
 }
 
-/* False if it is not the reply to this GET. *memory is free up to `memory_end`. */
+/* Does this base64 stand for more bytes than a value of ours may have? */
+static bool is_too_long(const cJSON *value)
+{
+    const char *digits = cJSON_IsString(value) ? value->valuestring : "";
+    size_t len = strlen(digits);
+    while (len > 0 && digits[len - 1] == '=') {
+        len--;
+    }
+    return len / 4 * 3 + len % 4 * 3 / 4 > CT_ETCD_VALUE_MAX;
+}
+
+/* False if it is not the reply to this GET, or if the value is too long, which the reply then says.
+ * *memory is free up to `memory_end`. */
 static bool read_get(const cJSON *range, const char *key, char **memory, const char *memory_end,
-                     struct ct_etcd_value *out)
+                     struct ct_etcd_reply *reply)
 {
     const cJSON *kvs = cJSON_GetObjectItemCaseSensitive(range, "kvs");
+    struct ct_etcd_value *out = &reply->values[reply->num_values++];
     *out = (struct ct_etcd_value){.bytes = ""};
     if (kvs == NULL || cJSON_IsNull(kvs) || (cJSON_IsArray(kvs) && kvs->child == NULL)) {
         return true;
@@ -403,6 +415,12 @@ static bool read_get(const cJSON *range, const char *key, char **memory, const c
     size_t name_len;
     if (!read_bytes(kv, "key", sizeof(name), name, &name_len) || name_len != strlen(key) ||
         memcmp(name, key, name_len) != 0) {
+        return false;
+    }
+    if (is_too_long(cJSON_GetObjectItemCaseSensitive(kv, "value"))) {
+        reply->rc = ct_err_set(&reply->err, CT_ELIMIT,
+                               "the value has more than %zu bytes, so it is not ctrun's: delete it",
+                               CT_ETCD_VALUE_MAX);
         return false;
     }
     size_t room = (size_t)(memory_end - *memory) - 1;
@@ -446,8 +464,8 @@ static bool read_txn(const cJSON *json, const struct ct_etcd_shape *shape, char 
         if (item == NULL || !cJSON_IsObject(response)) {
             return false;
         }
-        if (what == CT_ETCD_GET && !read_get(response, shape->keys[branch][i], &memory, memory_end,
-                                             &reply->values[reply->num_values++])) {
+        if (what == CT_ETCD_GET &&
+            !read_get(response, shape->keys[branch][i], &memory, memory_end, reply)) {
             return false;
         }
     }
@@ -506,7 +524,9 @@ enum ct_etcd_next ct_etcd_message_read(enum ct_etcd_call call, const struct ct_e
         next = FAIL(CT_ETCD_GIVE_UP, CT_ENOMEM, "out of memory");
     } else if (!read_reply(call, json, shape, room, reply)) {
         reply->num_values = 0;
-        next = FAIL(CT_ETCD_ELSEWHERE, CT_EPROTO, "the reply is not the JSON of etcd");
+        next = *rc == CT_ELIMIT
+                   ? CT_ETCD_GIVE_UP
+                   : FAIL(CT_ETCD_ELSEWHERE, CT_EPROTO, "the reply is not the JSON of etcd");
     }
     cJSON_Delete(json);
     return next;

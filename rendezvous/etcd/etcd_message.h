@@ -27,6 +27,8 @@
 #define CT_ETCD_VALUE_MAX ((size_t)65536)
 /* Bytes of a reply. The values of one transaction are longer only if somebody else wrote them. */
 #define CT_ETCD_REPLY_MAX ((size_t)262144)
+#define CT_ETCD_REPLY_TOO_LONG \
+    "the reply is longer than %zu bytes, so a value is not ctrun's, or it is no etcd"
 /* Bytes of the token after a login. One that is signed (JWT) has less than 1000. */
 #define CT_ETCD_TOKEN_MAX ((size_t)8192)
 /* 30 years: a time in nanoseconds after now still fits into 64 bits. */

@@ -182,7 +182,7 @@ static int explain(struct ct_etcd_transfer *t, CURLcode result, struct ct_err *e
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     if (t->too_long) {
-        return ct_err_set(err, CT_ELIMIT, "the reply is longer than %zu bytes", CT_ETCD_REPLY_MAX);
+        return ct_err_set(err, CT_ELIMIT, CT_ETCD_REPLY_TOO_LONG, CT_ETCD_REPLY_MAX);
     }
     if (result == CURLE_OPERATION_TIMEDOUT) {
         return ct_err_set(err, CT_ETIMEDOUT, "no answer in time");

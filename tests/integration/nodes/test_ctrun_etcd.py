@@ -274,6 +274,11 @@ class BadInput(EtcdJobCase):
         for value in ("not json", "[]", '{"host_term":1}', "x" * 1000):
             self.etcdctl("put", "/ctrun/job/arbiter", value)
             self.assert_waits("the key /ctrun/job/arbiter has a value that is not ctrun's, so delete it: ")
+        self.etcdctl("put", "/ctrun/job/arbiter", "x" * 65537)
+        self.assert_waits(
+            f"the key /ctrun/job/arbiter: etcd at {self.url}: the value has more than 65536 bytes, so it is not "
+            "ctrun's: delete it"
+        )
 
     def test_another_token(self):
         host = self.start_agent()

@@ -591,6 +591,16 @@ static void test_a_value_of_somebody_else_is_told_with_its_key(void **state)
     assert_int_equal(rig->ends, 1);
 }
 
+static void test_a_value_that_is_too_long_is_told_with_its_key(void **state)
+{
+    (void)state;
+    begin_hosting();
+    await_call(WRITE);
+    lose(CT_ELIMIT, "etcd at h: the value has more bytes");
+    assert_string_equal(rig->trouble,
+                        "the key /ctrun/job/arbiter: etcd at h: the value has more bytes");
+}
+
 static void test_a_bound_host_can_ask_and_looks_again(void **state)
 {
     const struct ct_arbiter_state theirs = other(false);
@@ -778,6 +788,7 @@ int main(void)
         TEST(test_a_host_without_any_lease_is_unserved),
         TEST(test_a_key_that_was_deleted_is_written_again),
         TEST(test_a_value_of_somebody_else_is_told_with_its_key),
+        TEST(test_a_value_that_is_too_long_is_told_with_its_key),
         TEST(test_a_bound_host_can_ask_and_looks_again),
         TEST(test_a_candidate_that_is_void_does_not_bind),
         TEST(test_a_slow_store_answers_questions_of_a_host),

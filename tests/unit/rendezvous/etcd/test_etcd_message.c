@@ -337,9 +337,12 @@ static void test_long_replies_are_refused(void **state)
         int rc;
     } cases[] = {
         {65535, CT_ETCD_DONE, 0},
-        {65538, CT_ETCD_ELSEWHERE, CT_EPROTO},
+        {65538, CT_ETCD_GIVE_UP, CT_ELIMIT},
+        {65541, CT_ETCD_GIVE_UP, CT_ELIMIT},
         {999999, CT_ETCD_ELSEWHERE, CT_ELIMIT},
     };
+    static const char too_long[] =
+        "the value has more than 65536 bytes, so it is not ctrun's: delete it";
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char *text = long_reply(cases[i].len);
@@ -347,6 +350,7 @@ static void test_long_replies_are_refused(void **state)
         assert_int_equal(reply.rc, cases[i].rc);
         assert_int_equal(reply.num_values > 0 ? reply.values[0].len : 0,
                          cases[i].rc == 0 ? cases[i].len : 0);
+        assert_true(cases[i].next != CT_ETCD_GIVE_UP || strcmp(reply.err.text, too_long) == 0);
         free(text);
     }
 }

@@ -113,6 +113,16 @@ static void describe_loss(struct ct_agent_run *run, const struct ct_err *why)
 
 /* ---- the next host -------------------------------------------------------------------------- */
 
+/* The job ends here, for the reason in stop_why. */
+static void end_job(struct ct_agent_run *run, int exit_code)
+{
+    if (!is_ending(run)) {
+        ct_agent_report_say(run->output, "%s", run->report.stop_why);
+    }
+    ct_agent_dispatch(run,
+                      (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = exit_code});
+}
+
 static void give_up(struct ct_agent_run *run, int exit_code)
 {
     const struct ct_agent_failover *failover = &run->failover;
@@ -135,13 +145,7 @@ static void give_up(struct ct_agent_run *run, int exit_code)
                              : "the host of the job is lost, and no other one was found that more "
                                "than half of the job's machines can reach");
     }
-    if (!is_ending(run)) {
-        ct_agent_report_say(run->output, "%s", run->report.stop_why);
-    }
-    ct_agent_dispatch(run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST,
-                                                   .exit_code = known   ? exit_code
-                                                                : first ? CT_EXIT_RDZV_TIMEOUT
-                                                                        : CT_EXIT_NODE_LOST});
+    end_job(run, known ? exit_code : first ? CT_EXIT_RDZV_TIMEOUT : CT_EXIT_NODE_LOST);
 }
 
 static void open_link(struct ct_agent_run *run)
@@ -372,10 +376,15 @@ static bool is_void(void *data, uint64_t id)
     return run->store.server != NULL && ct_server_stands_no_more(run->store.server, id);
 }
 
-static void on_trouble(void *data, const char *why)
+static void on_trouble(void *data, const char *why, bool refused)
 {
     struct ct_agent_run *run = data;
     bool waits = run->failover.adrift;
+    if (refused) { /* waiting would not help */
+        (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%.400s", why);
+        end_job(run, CT_EXIT_SETUP);
+        return;
+    }
     (void)snprintf(run->failover.trouble, sizeof(run->failover.trouble), "%s",
                    why != NULL ? why : "");
     if (is_ending(run)) {

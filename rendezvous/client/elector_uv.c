@@ -380,10 +380,10 @@ static bool is_arbiter_void(void *data, uint64_t id)
     return elector->options.is_void(elector->options.data, id);
 }
 
-static void on_arbiter_trouble(void *data, const char *why)
+static void on_arbiter_trouble(void *data, const char *why, bool refused)
 {
     struct ct_elector *elector = data;
-    elector->options.on_trouble(elector->options.data, why);
+    elector->options.on_trouble(elector->options.data, why, refused);
 }
 
 static int open_arbiter(struct ct_elector *elector, struct ct_err *err)

@@ -40,8 +40,8 @@ struct ct_elector_options {
     void (*on_unserved)(void *data);
     /* As host: does that agent stand in no election any more? */
     bool (*is_void)(void *data, uint64_t id);
-    /* etcd cannot be used, and why; NULL = it can again. */
-    void (*on_trouble)(void *data, const char *why);
+    /* etcd cannot be used, and why; NULL = it can again. See arbiter_uv.h. */
+    void (*on_trouble)(void *data, const char *why, bool refused);
     /* What is to be done, after a call of the functions below or a message of another agent; never
      * inside such a call. `host` comes after `stop_hosting`. */
     void (*on_todo)(void *data, const struct ct_election_todo *todo);

@@ -12,7 +12,9 @@
  *
  * Failure modes: a request that fails may have been carried out. The next one finds what was
  * written, and both rules know their own writing again. A value that this program could not have
- * written is trouble like an etcd that cannot be reached.
+ * written is trouble like an etcd that cannot be reached. A refusal, as of a login, is told apart
+ * until the value was seen once: later somebody may have changed what etcd allows, and the job must
+ * not end by that.
  *
  * Who frees: the client of etcd frees itself. The arbiter is freed when its timer is closed.
  */
@@ -75,6 +77,7 @@ struct ct_etcd_arbiter {
     int64_t renew_ns;
     int64_t pause_ns; /* until then, nothing is begun */
     bool trouble;     /* it was said */
+    bool met;         /* etcd has shown the value, or that there is none */
     bool closing;
 };
 
@@ -84,11 +87,13 @@ static void set_timer(struct ct_etcd_arbiter *arbiter);
 
 /* ---- trouble -------------------------------------------------------------------------------- */
 
-static void say_trouble(struct ct_etcd_arbiter *arbiter, const char *why)
+/* `rc` is that of the request that failed; 0 = one has succeeded. */
+static void say_trouble(struct ct_etcd_arbiter *arbiter, int rc, const char *why)
 {
-    if (!arbiter->closing && arbiter->trouble != (why != NULL)) {
-        arbiter->trouble = why != NULL;
-        arbiter->options.on_trouble(arbiter->options.data, why);
+    bool refused = !arbiter->met && (rc == CT_EPERM || rc == CT_EINVAL);
+    if (!arbiter->closing && (refused || arbiter->trouble != (rc != 0))) {
+        arbiter->trouble = rc != 0;
+        arbiter->options.on_trouble(arbiter->options.data, why, refused);
     }
 }
 
@@ -112,11 +117,11 @@ static void put_off(struct ct_etcd_arbiter *arbiter)
 }
 
 /* The errand has failed. */
-static void fail(struct ct_etcd_arbiter *arbiter, const char *why)
+static void fail(struct ct_etcd_arbiter *arbiter, int rc, const char *why)
 {
     bool serves = arbiter->serves;
     put_off(arbiter);
-    say_trouble(arbiter, why);
+    say_trouble(arbiter, rc, why);
     if (serves) {
         say_unserved(arbiter, false);
     }
@@ -158,7 +163,7 @@ static void request(struct ct_etcd_arbiter *arbiter, enum doing doing)
     }
     ct_buf_fini(&text);
     if (rc != 0) {
-        fail(arbiter, err.text[0] != '\0' ? err.text : ct_code_text(rc));
+        fail(arbiter, rc, err.text[0] != '\0' ? err.text : ct_code_text(rc));
     }
 }
 
@@ -179,7 +184,7 @@ static bool learn(struct ct_etcd_arbiter *arbiter, const struct ct_etcd_reply *r
     if (ct_arbiter_json_read(value->bytes, value->len, &state, &err) != 0) {
         (void)ct_err_wrap(&err, "the key %s has a value that is not ctrun's, so delete it",
                           arbiter->key);
-        fail(arbiter, err.text);
+        fail(arbiter, CT_EFORMAT, err.text);
         return false;
     }
     ct_arbiter_learned(&arbiter->view, &state, value->mod_revision, now_ns);
@@ -272,20 +277,21 @@ static void on_value(void *data, const struct ct_etcd_reply *reply)
         if (reply->rc == CT_ELIMIT) { /* then this key matters more than the endpoint */
             (void)ct_err_wrap(&err, "the key %s", arbiter->key);
         }
-        fail(arbiter, err.text);
+        fail(arbiter, reply->rc, err.text);
         return;
     }
+    arbiter->met = true;
     if (!wrote && !learn(arbiter, reply)) {
         return;
     }
-    say_trouble(arbiter, NULL);
+    say_trouble(arbiter, 0, NULL);
     if (arbiter->closing) {
         return;
     }
     if (wrote) {
         on_written(arbiter, reply);
     } else if (++arbiter->turns > TURNS) {
-        fail(arbiter, "others write all the time");
+        fail(arbiter, CT_EBUSY, "others write all the time");
     } else {
         decide(arbiter);
     }
@@ -304,7 +310,7 @@ static void on_lease(void *data, const struct ct_etcd_reply *reply)
         arbiter->renew_ns = reply->sent_ns + RENEW_NS;
     } else {
         arbiter->pause_ns = ct_clock_now(NULL) + PAUSE_NS;
-        say_trouble(arbiter, reply->err.text);
+        say_trouble(arbiter, reply->rc, reply->err.text);
         if (arbiter->lease == 0) {
             say_unserved(arbiter, false); /* nothing can be written */
         }
@@ -324,7 +330,7 @@ static bool has_lease(struct ct_etcd_arbiter *arbiter, int64_t now_ns)
                  : ct_etcd_keep_alive(arbiter->etcd, arbiter->lease, on_lease, arbiter, &err);
     arbiter->leasing = rc == 0;
     if (rc != 0) {
-        fail(arbiter, err.text);
+        fail(arbiter, rc, err.text);
     }
     return arbiter->lease != 0 && rc == 0;
 }

@@ -30,8 +30,10 @@ struct ct_etcd_arbiter_options {
     void (*on_unserved)(void *data, bool bound);
     /* Is this agent, which has had the arbiter's vote, known to stand no more? */
     bool (*is_void)(void *data, uint64_t id);
-    /* etcd cannot be used, for this reason; NULL = it can again. Called at each change. */
-    void (*on_trouble)(void *data, const char *why);
+    /* etcd cannot be used, for this reason; NULL = it can again. Called at each change. `refused`:
+     * it has never let this agent see the value, and the user has to do something: a login, a
+     * certificate, a file. */
+    void (*on_trouble)(void *data, const char *why, bool refused);
     void *data;
 };
 

@@ -295,7 +295,8 @@ static enum ct_etcd_next judge_login(const struct problem *p, long status, int *
 {
     if (says(p, "authentication failed") || p->code == GRPC_UNAUTHENTICATED) {
         return FAIL(CT_ETCD_GIVE_UP, CT_EPERM,
-                    "wrong user name or password: see ETCDCTL_USER and ETCDCTL_PASSWORD");
+                    "authentication failed: wrong user name or password, see ETCDCTL_USER and "
+                    "ETCDCTL_PASSWORD");
     }
     return FAIL(CT_ETCD_ELSEWHERE, CT_EIO, "cannot log in (HTTP status %ld, code %d)", status,
                 p->code);
@@ -311,7 +312,8 @@ static enum ct_etcd_next judge(const struct problem *p, long status, int *rc, st
     }
     if (p->code == GRPC_UNAUTHENTICATED || says(p, "invalid auth token") ||
         says(p, "revision of auth store is old")) {
-        return FAIL(CT_ETCD_RELOGIN, CT_EPERM, "it does not accept the login: %s", message);
+        /* It may have forgotten the token, or not have heard of a new one yet. */
+        return FAIL(CT_ETCD_RELOGIN, CT_EIO, "it does not accept the login: %s", message);
     }
     if (says(p, "lease not found")) {
         return FAIL(CT_ETCD_GIVE_UP, CT_ENOENT, "the lease has ended");

@@ -193,6 +193,9 @@ static int explain(struct ct_etcd_transfer *t, CURLcode result, struct ct_err *e
                           result == CURLE_SSL_CERTPROBLEM ? "CERT and ETCDCTL_KEY" : "CACERT",
                           reason);
     }
+    if (result == CURLE_PEER_FAILED_VERIFICATION) {
+        return ct_err_set(err, CT_EPERM, "%s; see ETCDCTL_CACERT", reason);
+    }
     return ct_err_set(err, CT_EIO, "%s", reason);
 }
 
@@ -348,6 +351,7 @@ void ct_etcd_transfer_run(struct ct_etcd_transfer *t, const struct ct_etcd_reque
     struct ct_buf reasons = CT_BUF_INIT;
     bool renewed = false;
     enum ct_etcd_next next = CT_ETCD_ELSEWHERE;
+    int rc = 0; /* of all endpoints; CT_EIO if they differ */
     memset(reply, 0, sizeof(*reply));
     for (int i = 0; i < t->settings.num_urls && next == CT_ETCD_ELSEWHERE; i++) {
         if (ct_clock_now(NULL) >= request->deadline_ns) {
@@ -357,9 +361,11 @@ void ct_etcd_transfer_run(struct ct_etcd_transfer *t, const struct ct_etcd_reque
         if (next == CT_ETCD_ELSEWHERE) {
             note_failure(&reasons, t->settings.urls[t->current], reply->err.text);
             t->current = (t->current + 1) % t->settings.num_urls;
+            rc = i == 0 || rc == reply->rc ? reply->rc : CT_EIO;
         }
     }
     if (next == CT_ETCD_ELSEWHERE) {
+        reply->rc = rc;
         report_failure(t, request, &reasons, reply);
     } else if (next == CT_ETCD_GIVE_UP) {
         (void)ct_err_wrap(&reply->err, "etcd at %s", t->settings.urls[t->current]);

@@ -32,10 +32,12 @@ struct ct_etcd;
 /* The reply and all that it points to are borrowed for the call. In it, any function below may be
  * called. rc of the reply:
  *   CT_ETIMEDOUT    the request's time is over
- *   CT_EIO          no endpoint can be reached, or none can answer now (they have no leader)
+ *   CT_EIO          no endpoint can be reached, or none can answer now (they have no leader), or
+ *                   each has another reason
  *   CT_EPROTO       what answers is no etcd
  *   CT_ELIMIT       it sends too much, or a value is longer than CT_ETCD_VALUE_MAX
- *   CT_EPERM        wrong user or password, none although etcd wants one, or one who may not do it
+ *   CT_EPERM        wrong user or password, none although etcd wants one, or one who may not do
+ *                   it; or a certificate of etcd that is not accepted
  *   CT_ENOENT       the lease has ended
  *   CT_EINVAL       etcd refuses the request, or a file of TLS cannot be used
  *   CT_ENOMEM */

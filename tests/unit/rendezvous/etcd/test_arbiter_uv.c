@@ -46,7 +46,7 @@ struct rig {
     bool called; /* there is one */
 
     /* what the arbiter has said */
-    int answers, served, unserved, bound, troubles, ends;
+    int answers, served, unserved, bound, troubles, ends, refusals;
     struct ct_vote_answer answer;
     struct ct_voter host; /* of the answer */
     uint64_t version;     /* the last one that was served */
@@ -276,9 +276,10 @@ static bool is_void(void *data, uint64_t id)
     return id == r->void_id;
 }
 
-static void on_trouble(void *data, const char *why)
+static void on_trouble(void *data, const char *why, bool refused)
 {
     struct rig *r = data;
+    r->refusals += refused ? 1 : 0;
     r->troubles += why != NULL ? 1 : 0;
     r->ends += why == NULL ? 1 : 0;
     (void)snprintf(r->trouble, sizeof(r->trouble), "%s", why != NULL ? why : "");
@@ -546,6 +547,30 @@ static void test_a_silent_store_is_told_once(void **state)
     assert_int_equal(rig->bound, 0);
 }
 
+/* Waiting does not help then, also if etcd was away at first. */
+static void test_a_refusal_is_told_apart_until_the_value_was_seen(void **state)
+{
+    (void)state;
+    ask(TERM);
+    await_call(GRANT);
+    lose(CT_EIO, "nobody listens");
+    assert_int_equal(rig->refusals, 0);
+    await_call(GRANT);
+    lose(CT_EPERM, "wrong password");
+    assert_int_equal(rig->refusals, 1);
+    assert_string_equal(rig->trouble, "wrong password");
+    carry_out(GRANT); /* a lease needs no permission, a key does */
+    await_call(READ);
+    lose(CT_EPERM, "permission denied");
+    assert_int_equal(rig->refusals, 2);
+    carry_out(READ);
+    await_call(WRITE);
+    lose(CT_EPERM, "wrong password");
+    assert_int_equal(rig->refusals, 2);
+    assert_int_equal(rig->troubles, 4);
+    assert_int_equal(rig->ends, 1);
+}
+
 static void test_a_host_without_any_lease_is_unserved(void **state)
 {
     (void)state;
@@ -785,6 +810,7 @@ int main(void)
         TEST(test_who_ends_knows_when_its_record_is_written),
         TEST(test_who_hosts_no_more_is_not_served),
         TEST(test_a_silent_store_is_told_once),
+        TEST(test_a_refusal_is_told_apart_until_the_value_was_seen),
         TEST(test_a_host_without_any_lease_is_unserved),
         TEST(test_a_key_that_was_deleted_is_written_again),
         TEST(test_a_value_of_somebody_else_is_told_with_its_key),

@@ -195,10 +195,10 @@ static void test_errors_are_told_apart(void **state)
          "it wants a user name and a password: set ETCDCTL_USER and ETCDCTL_PASSWORD"},
         {"{\"error\":\"etcdserver: invalid auth token\",\"message\":\"etcdserver: invalid auth "
          "token\",\"code\":16}",
-         401, CT_ETCD_RELOGIN, CT_EPERM,
+         401, CT_ETCD_RELOGIN, CT_EIO,
          "it does not accept the login: etcdserver: invalid auth token"},
         {"{\"message\":\"etcdserver: revision of auth store is old\",\"code\":3}", 400,
-         CT_ETCD_RELOGIN, CT_EPERM,
+         CT_ETCD_RELOGIN, CT_EIO,
          "it does not accept the login: etcdserver: revision of auth store is old"},
         {"{\"error\":\"etcdserver: permission denied\",\"message\":\"etcdserver: permission "
          "denied\",\"code\":7}",
@@ -394,7 +394,8 @@ static void test_logins(void **state)
                      CT_ETCD_GIVE_UP);
     assert_int_equal(rc, CT_EPERM);
     assert_string_equal(err.text,
-                        "wrong user name or password: see ETCDCTL_USER and ETCDCTL_PASSWORD");
+                        "authentication failed: wrong user name or password, see ETCDCTL_USER and "
+                        "ETCDCTL_PASSWORD");
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(read_login(200, bad[i], &token, &rc), CT_ETCD_ELSEWHERE);
         assert_int_equal(rc, CT_EPROTO);

@@ -363,6 +363,32 @@ static void test_failures_name_each_endpoint(void **state)
     (void)close(refused);
 }
 
+/* Only what all endpoints say alike is told by the code. */
+static void test_failures_that_differ_have_a_code_of_their_own(void **state)
+{
+    struct member m;
+    uint16_t nobody;
+    const struct step step = {.status = 404, .body = "Not Found"};
+    (void)state;
+    int refused = bind_any(&nobody);
+    member_start(&m, &step, 1);
+    const struct {
+        uint16_t ports[2];
+        int rc;
+    } cases[] = {
+        {{m.port, m.port}, CT_EPROTO}, {{m.port, nobody}, CT_EIO}, {{nobody, m.port}, CT_EIO}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rig r;
+        rig_begin(&r, no_env, 2, cases[i].ports);
+        rig_open(&r);
+        get(&r);
+        assert_int_equal(r.reply.rc, cases[i].rc);
+        rig_end(&r);
+    }
+    member_stop(&m);
+    (void)close(refused);
+}
+
 static void test_a_silent_member_is_left_after_its_time(void **state)
 {
     struct member first, second;
@@ -571,7 +597,7 @@ static void test_a_token_is_renewed_once(void **state)
     assert_int_equal(r.reply.rc, 0);
     assert_int_equal(r.reply.attempts, 2);
     get(&r);
-    assert_int_equal(r.reply.rc, CT_EPERM);
+    assert_int_equal(r.reply.rc, CT_EIO);
     assert_int_equal(r.reply.attempts, 2);
     assert_non_null(strstr(r.reply.err.text, "it does not accept the login"));
     rig_end(&r);
@@ -629,7 +655,9 @@ static void test_refused_users_are_told_without_their_password(void **state)
     get(&r);
     assert_int_equal(r.reply.rc, CT_EPERM);
     assert_int_equal(r.reply.attempts, 0);
-    assert_non_null(strstr(r.reply.err.text, ": wrong user name or password: see ETCDCTL_USER"));
+    assert_non_null(
+        strstr(r.reply.err.text,
+               ": authentication failed: wrong user name or password, see ETCDCTL_USER"));
     get(&r);
     assert_int_equal(r.reply.rc, CT_EIO);
     assert_null(strstr(r.reply.err.text, "secret"));
@@ -750,6 +778,7 @@ int main(void)
         cmocka_unit_test(test_the_endpoint_that_answers_is_kept),
         cmocka_unit_test(test_a_member_that_cannot_answer_is_followed_by_the_next),
         cmocka_unit_test(test_failures_name_each_endpoint),
+        cmocka_unit_test(test_failures_that_differ_have_a_code_of_their_own),
         cmocka_unit_test(test_a_silent_member_is_left_after_its_time),
         cmocka_unit_test(test_a_request_has_a_deadline),
         cmocka_unit_test(test_an_endless_answer_is_cut_off),

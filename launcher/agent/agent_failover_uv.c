@@ -345,6 +345,26 @@ void ct_agent_failover_host_first(struct ct_agent_run *run)
     ct_server_host(run->store.server, &first);
 }
 
+/* ---- the port of this node ------------------------------------------------------------------ */
+
+/* This node is asked at a port of its own from now on. */
+static bool open_port(struct ct_agent_run *run)
+{
+    struct ct_err err = {0};
+    if (run->store.own == NULL && ct_agent_store_open_own(run, &err) != 0) {
+        ct_agent_report_say(run->output, "cannot open a port for the job's other machines: %s",
+                            err.text);
+        (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%.400s", err.text);
+        ct_agent_dispatch(
+            run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_SETUP});
+        return false;
+    }
+    uint16_t port = ct_server_port(run->store.own);
+    run->membership.join.voter.port = port;
+    ct_elector_set_self(run->failover.elector, run->address.seen, port);
+    return true;
+}
+
 /* ---- the arbiter ---------------------------------------------------------------------------- */
 
 static void on_record(void *data, const struct ct_job_record *record)
@@ -408,6 +428,13 @@ static bool is_loopback(const char *address)
            ct_addr_is_loopback((const struct sockaddr *)&addr);
 }
 
+/* Does the user say which address others have to use? */
+static bool has_local_address(const struct ct_agent_run *run)
+{
+    const char *local = run->job->options->local_addr;
+    return local[0] != '\0' && !ct_addr_is_any(local);
+}
+
 /* What etcd tells the others must be numeric, and --local-addr may be a name. */
 static int take_local_address(struct ct_agent_run *run, struct ct_err *err)
 {
@@ -428,41 +455,40 @@ static int take_local_address(struct ct_agent_run *run, struct ct_err *err)
     return 0;
 }
 
-/* Other machines have to reach this one by the address by which it reaches a member of etcd. */
-static int find_own_address(struct ct_agent_run *run, struct ct_err *err)
+static void warn_of_loopback(struct ct_agent_run *run)
 {
-    const struct ct_etcd_settings *etcd = &run->failover.etcd;
-    int rc = CT_ENOENT;
-    for (int i = 0; i < etcd->num_urls && rc != 0; i++) {
-        char host[CT_HOST_MAX];
-        ct_etcd_settings_host(etcd, i, host, sizeof(host));
-        rc = ct_addr_towards(host, run->address.seen, sizeof(run->address.seen), err);
-    }
-    if (rc == 0 && is_loopback(run->address.seen)) {
+    if (is_loopback(run->address.seen)) {
         ct_log(&run->log, CT_LOG_WARNING,
                "this machine reaches etcd by %s, where other machines cannot reach it: give its "
                "own address by --local-addr",
                run->address.seen);
     }
-    return rc;
+}
+
+/* Other machines have to reach this one by the address by which it reaches etcd. */
+static void on_met(void *data, const char *own_address)
+{
+    struct ct_agent_run *run = data;
+    if (is_ending(run)) {
+        return;
+    }
+    if (!has_local_address(run)) {
+        (void)snprintf(run->address.seen, sizeof(run->address.seen), "%s", own_address);
+        warn_of_loopback(run);
+    }
+    (void)open_port(run);
 }
 
 int ct_agent_failover_seek(struct ct_agent_run *run, struct ct_err *err)
 {
-    const char *local = run->job->options->local_addr;
-    int rc = local[0] != '\0' && !ct_addr_is_any(local) ? take_local_address(run, err)
-                                                        : find_own_address(run, err);
-    if (rc != 0) {
-        return rc;
+    if (has_local_address(run)) {
+        int rc = take_local_address(run, err);
+        rc = rc == 0 ? ct_agent_store_open_own(run, err) : rc;
+        if (rc != 0) {
+            return rc;
+        }
     }
-    rc = ct_agent_store_open_own(run, err);
-    if (rc != 0) {
-        return rc;
-    }
-    uint16_t port = ct_server_port(run->store.own);
-    run->membership.join.voter.port = port;
     run->failover.adrift = true;
-    ct_elector_set_self(run->failover.elector, run->address.seen, port);
     ct_elector_seek(run->failover.elector, run->job->options->rdzv_conf.join_ms);
     return 0;
 }
@@ -507,24 +533,6 @@ bool ct_agent_failover_lost(struct ct_agent_run *run, const struct ct_err *why)
         ct_link_close(run->membership.link, 0, NULL, NULL);
         run->membership.link = NULL;
     }
-    return true;
-}
-
-/* This node is asked at a port of its own from now on. */
-static bool open_port(struct ct_agent_run *run)
-{
-    struct ct_err err = {0};
-    if (run->store.own == NULL && ct_agent_store_open_own(run, &err) != 0) {
-        ct_agent_report_say(run->output, "cannot open a port for the job's other machines: %s",
-                            err.text);
-        (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%.400s", err.text);
-        ct_agent_dispatch(
-            run, (struct ct_agent_event){.type = CT_AGENT_EV_LOST, .exit_code = CT_EXIT_SETUP});
-        return false;
-    }
-    uint16_t port = ct_server_port(run->store.own);
-    run->membership.join.voter.port = port;
-    ct_elector_set_self(run->failover.elector, run->address.seen, port);
     return true;
 }
 
@@ -634,6 +642,7 @@ void ct_agent_failover_world(struct ct_agent_run *run)
 int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
 {
     struct ct_agent_failover *failover = &run->failover;
+    struct ct_etcd_settings etcd = {.num_urls = 0}; /* to be wiped */
     uint64_t id = 0;
     failover->stop_by_ns = INT64_MAX;
     /* ct_prepare_etcd_check() has seen to it. */
@@ -660,7 +669,8 @@ int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
         .run_id = run->job->run_id,
         .first_host = run->job->resolved->store_address.host,
         .first_port = run->job->resolved->store_address.port,
-        .etcd = run->job->resolved->etcd != NULL ? &failover->etcd : NULL,
+        .etcd = run->job->resolved->etcd != NULL ? &etcd : NULL,
+        .on_met = on_met,
         .on_served = on_served,
         .on_unserved = on_unserved,
         .is_void = is_void,
@@ -668,12 +678,13 @@ int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
         .on_todo = on_todo,
         .data = run,
     };
-    int rc = options.etcd != NULL ? ct_etcd_settings_read(run->job->resolved->etcd, run->job->env,
-                                                          &failover->etcd, err)
-                                  : 0;
+    int rc = options.etcd != NULL
+                 ? ct_etcd_settings_read(run->job->resolved->etcd, run->job->env, &etcd, err)
+                 : 0;
     if (rc == 0) {
         rc = ct_elector_open(&run->loop, &options, &failover->elector, err);
     }
+    ct_etcd_settings_fini(&etcd);
     if (rc != 0) {
         return rc;
     }

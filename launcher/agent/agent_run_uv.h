@@ -185,7 +185,6 @@ struct ct_agent_trace {
 /* What outlives the host of the membership. */
 struct ct_agent_failover {
     struct ct_elector *elector;         /* NULL = the job ends with its host */
-    struct ct_etcd_settings etcd;       /* in a job that meets through it */
     char trouble[CT_FAILURE_WHAT_MAX];  /* why etcd cannot be used; "" = it can */
     char unjoined[CT_FAILURE_WHAT_MAX]; /* why the host that it names was not joined */
     struct ct_control_station station;

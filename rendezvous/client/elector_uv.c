@@ -349,6 +349,12 @@ static void ask_all(struct ct_elector *elector, const struct ct_vote_ask *questi
 
 /* ---- the arbiter ---------------------------------------------------------------------------- */
 
+static void on_arbiter_met(void *data, const char *own_address)
+{
+    struct ct_elector *elector = data;
+    elector->options.on_met(elector->options.data, own_address);
+}
+
 static void on_arbiter_answer(void *data, const struct ct_vote_answer *answer)
 {
     struct ct_elector *elector = data;
@@ -392,6 +398,7 @@ static int open_arbiter(struct ct_elector *elector, struct ct_err *err)
         .settings = elector->options.etcd,
         .run_id = elector->options.run_id,
         .lease_ms = elector->options.lease_ms,
+        .on_met = on_arbiter_met,
         .on_answer = on_arbiter_answer,
         .on_served = on_arbiter_served,
         .on_unserved = on_arbiter_unserved,

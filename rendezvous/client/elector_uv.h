@@ -31,9 +31,11 @@ struct ct_elector_options {
      */
     const char *first_host;
     uint16_t first_port;
-    /* Where the job's arbiter is; NULL = it has none. Copied. Then these four are called, too, and
+    /* Where the job's arbiter is; NULL = it has none. Copied. Then these five are called, too, and
      * also inside a call of the functions below. */
     const struct ct_etcd_settings *etcd;
+    /* See arbiter_uv.h. */
+    void (*on_met)(void *data, const char *own_address);
     /* As host: the arbiter has pledged this version of the record, by a request that was sent at
      * `sent_ns`; or it does not answer, or is somebody else's. */
     void (*on_served)(void *data, uint64_t term, uint64_t version, int64_t sent_ns);

@@ -280,11 +280,15 @@ static void on_value(void *data, const struct ct_etcd_reply *reply)
         fail(arbiter, reply->rc, err.text);
         return;
     }
+    bool first = !arbiter->met;
     arbiter->met = true;
     if (!wrote && !learn(arbiter, reply)) {
         return;
     }
     say_trouble(arbiter, 0, NULL);
+    if (first && !arbiter->closing) {
+        arbiter->options.on_met(arbiter->options.data, reply->own_address);
+    }
     if (arbiter->closing) {
         return;
     }

@@ -21,6 +21,9 @@ struct ct_etcd_arbiter_options {
     const struct ct_etcd_settings *settings; /* copied */
     const char *run_id;                      /* copied */
     int64_t lease_ms;                        /* the longest lease of a host */
+    /* Etcd has shown the value, or that there is none, for the first time. No answer and no pledge
+     * comes before. `own_address` is this machine's on the connection to etcd. */
+    void (*on_met)(void *data, const char *own_address);
     /* To a question that was not taken back. It borrows from the arbiter, for the call. */
     void (*on_answer)(void *data, const struct ct_vote_answer *answer);
     /* It has pledged this version of this agent's record, by a request sent at `sent_ns`. */

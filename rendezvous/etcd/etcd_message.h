@@ -12,6 +12,7 @@
 #ifndef CT_RENDEZVOUS_ETCD_ETCD_MESSAGE_H
 #define CT_RENDEZVOUS_ETCD_ETCD_MESSAGE_H
 
+#include "common/addr.h"
 #include "common/buf.h"
 #include "common/err.h"
 
@@ -77,10 +78,12 @@ struct ct_etcd_value {
 struct ct_etcd_reply {
     int rc; /* see struct ct_etcd in etcd_uv.h */
     struct ct_err err;
-    int64_t sent_ns;  /* CLOCK_MONOTONIC before the attempt that succeeded; 0 if none did */
-    int attempts;     /* how often it was sent */
-    bool succeeded;   /* of a transaction: the compares held */
-    int64_t revision; /* etcd's after the request; 0 if it does not say */
+    int64_t sent_ns; /* CLOCK_MONOTONIC before the attempt that succeeded; 0 if none did */
+    int attempts;    /* how often it was sent */
+    char own_address[CT_HOST_MAX]; /* of this machine, on the connection that the answer came by; ""
+                                      if there was none */
+    bool succeeded;                /* of a transaction: the compares held */
+    int64_t revision;              /* etcd's after the request; 0 if it does not say */
     struct ct_etcd_value values[CT_ETCD_OPS_MAX]; /* of the GETs of the branch taken, in order */
     int num_values;
     int64_t lease; /* of a grant and a keep-alive */

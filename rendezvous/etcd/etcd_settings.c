@@ -238,12 +238,3 @@ void ct_etcd_settings_fini(struct ct_etcd_settings *settings)
         sodium_memzero(settings->password, sizeof(settings->password));
     }
 }
-
-void ct_etcd_settings_host(const struct ct_etcd_settings *settings, int index, char *out,
-                           size_t size)
-{
-    const char *host = strstr(settings->urls[index], "://") + 3;
-    bool v6 = *host == '[';
-    host += v6;
-    (void)snprintf(out, size, "%.*s", (int)strcspn(host, v6 ? "]" : ":"), host);
-}

@@ -46,10 +46,6 @@ struct ct_etcd_settings {
 CT_MUST_CHECK int ct_etcd_settings_read(const char *endpoints, char *const *env,
                                         struct ct_etcd_settings *out, struct ct_err *err);
 
-/* Writes the host of an endpoint, 0 to num_urls - 1, without brackets. */
-void ct_etcd_settings_host(const struct ct_etcd_settings *settings, int index, char *out,
-                           size_t size);
-
 /* Wipes the password. NULL is allowed. */
 void ct_etcd_settings_fini(struct ct_etcd_settings *settings);
 

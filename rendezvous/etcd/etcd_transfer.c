@@ -38,10 +38,11 @@ struct ct_etcd_transfer {
     struct ct_curl curl;
     CURLM *multi;
     CURL *easy;
-    char *token;         /* NULL = no login yet; "" = etcd wants none */
-    int current;         /* the endpoint that is tried first */
-    struct ct_buf reply; /* its body, as far as it has come */
-    bool too_long;       /* it was cut off */
+    char *token;                   /* NULL = no login yet; "" = etcd wants none */
+    int current;                   /* the endpoint that is tried first */
+    struct ct_buf reply;           /* its body, as far as it has come */
+    char own_address[CT_HOST_MAX]; /* this machine's, on the last connection */
+    bool too_long;                 /* it was cut off */
     bool no_memory;
     char error[CURL_ERROR_SIZE];
 };
@@ -175,6 +176,13 @@ static int wait_for_end(struct ct_etcd_transfer *t, int64_t stop_ns, CURLcode *r
     }
 }
 
+static void keep_own_address(struct ct_etcd_transfer *t)
+{
+    char *address = NULL;
+    (void)t->curl.easy_getinfo(t->easy, CURLINFO_LOCAL_IP, &address);
+    (void)snprintf(t->own_address, sizeof(t->own_address), "%s", address != NULL ? address : "");
+}
+
 static int explain(struct ct_etcd_transfer *t, CURLcode result, struct ct_err *err)
 {
     const char *reason = t->error[0] != '\0' ? t->error : t->curl.easy_strerror(result);
@@ -220,6 +228,7 @@ static int post(struct ct_etcd_transfer *t, const char *path, const struct ct_bu
         t->curl.multi_add_handle(t->multi, t->easy) == CURLM_OK) {
         rc = wait_for_end(t, now + (timeout_ms + LOOK_MS) * CT_NS_PER_MS, &result);
         (void)t->curl.easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, status);
+        keep_own_address(t);
         (void)t->curl.multi_remove_handle(t->multi, t->easy);
     }
     t->curl.slist_free_all(headers);
@@ -291,6 +300,7 @@ static enum ct_etcd_next ask(struct ct_etcd_transfer *t, const struct ct_etcd_re
                              (const char *)ct_buf_bytes(&t->reply), t->reply.len, reply);
     reply->attempts = attempts;
     reply->sent_ns = next == CT_ETCD_DONE ? sent_ns : 0;
+    memcpy(reply->own_address, t->own_address, sizeof(reply->own_address));
     return next;
 }
 

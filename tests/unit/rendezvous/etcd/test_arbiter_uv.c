@@ -46,12 +46,12 @@ struct rig {
     bool called; /* there is one */
 
     /* what the arbiter has said */
-    int answers, served, unserved, bound, troubles, ends, refusals;
+    int met, answers, served, unserved, bound, troubles, ends, refusals;
     struct ct_vote_answer answer;
     struct ct_voter host; /* of the answer */
     uint64_t version;     /* the last one that was served */
     char trouble[300];
-    enum { NEVER, ON_ANSWER, ON_TROUBLE, ON_END } closes;
+    enum { NEVER, ON_MET, ON_ANSWER, ON_TROUBLE, ON_END } closes;
     uint64_t void_id;
 };
 
@@ -188,6 +188,7 @@ static void reply_with(struct ct_etcd_reply *reply)
     rig->calls[0].value = NULL;
     drop_call();
     reply->sent_ns = reply->rc == 0 ? c.sent_ns : 0;
+    (void)snprintf(reply->own_address, sizeof(reply->own_address), "10.0.0.7");
     c.done(c.data, reply);
     free(c.value);
 }
@@ -245,9 +246,19 @@ static void close_at(int when)
     }
 }
 
+static void on_met(void *data, const char *own_address)
+{
+    struct rig *r = data;
+    assert_string_equal(own_address, "10.0.0.7");
+    assert_int_equal(r->answers + r->served + r->bound, 0);
+    r->met++;
+    close_at(ON_MET);
+}
+
 static void on_answer(void *data, const struct ct_vote_answer *answer)
 {
     struct rig *r = data;
+    assert_int_equal(r->met, 1);
     r->answers++;
     r->answer = *answer;
     r->host = answer->host != NULL ? *answer->host : (struct ct_voter){0};
@@ -292,6 +303,7 @@ static int begin(void **state)
     const struct ct_etcd_arbiter_options options = {
         .run_id = "job",
         .lease_ms = LEASE_MS,
+        .on_met = on_met,
         .on_answer = on_answer,
         .on_served = on_served,
         .on_unserved = on_unserved,
@@ -771,6 +783,18 @@ static void test_the_end_of_trouble_may_close(void **state)
     assert_int_equal(rig->num_calls, 0);
 }
 
+static void test_the_first_contact_may_close(void **state)
+{
+    (void)state;
+    rig->closes = ON_MET;
+    ask(0);
+    carry_out(GRANT);
+    carry_out(READ);
+    assert_int_equal(rig->met, 1);
+    assert_int_equal(rig->answers, 0);
+    assert_int_equal(rig->num_calls, 0);
+}
+
 static void test_an_answer_may_close(void **state)
 {
     (void)state;
@@ -823,6 +847,7 @@ int main(void)
         TEST(test_nothing_is_written_without_a_lease),
         TEST(test_nothing_is_said_after_close),
         TEST(test_the_end_of_trouble_may_close),
+        TEST(test_the_first_contact_may_close),
         TEST(test_an_answer_may_close),
         TEST(test_a_run_id_that_is_too_long),
     };

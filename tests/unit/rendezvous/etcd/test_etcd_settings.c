@@ -46,18 +46,6 @@ static void test_addresses_become_urls(void **state)
     }
 }
 
-static void test_each_host_is_given_without_brackets(void **state)
-{
-    static const char *const hosts[] = {"a", "fd00::1", "10.0.0.1", "::1"};
-    char host[64];
-    (void)state;
-    assert_int_equal(read_list("a,[fd00::1]:5,https://10.0.0.1,::1", NO_ENV), 0);
-    for (int i = 0; i < 4; i++) {
-        ct_etcd_settings_host(&settings, i, host, sizeof(host));
-        assert_string_equal(host, hosts[i]);
-    }
-}
-
 static void test_wrong_addresses_are_named(void **state)
 {
     static const struct {
@@ -206,7 +194,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses_become_urls),
-        cmocka_unit_test(test_each_host_is_given_without_brackets),
         cmocka_unit_test(test_wrong_addresses_are_named),
         cmocka_unit_test(test_too_long_addresses_are_refused),
         cmocka_unit_test(test_variables_of_etcdctl_are_read),

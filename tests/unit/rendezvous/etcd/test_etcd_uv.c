@@ -255,6 +255,7 @@ static void test_requests_are_sent_and_answered(void **state)
     assert_int_equal(r.reply.rc, 0);
     assert_true(r.reply.succeeded);
     assert_string_equal(r.value, "v1");
+    assert_string_equal(r.reply.own_address, "127.0.0.1");
     assert_int_equal(r.reply.values[0].mod_revision, 3);
     assert_int_equal(r.reply.attempts, 1);
     assert_true(r.reply.sent_ns >= before && r.reply.sent_ns <= ct_clock_now(NULL));

@@ -6,6 +6,11 @@
  * request; candidates stand anew after a second, and etcd may be slow. The value is read if nothing
  * is known of it, or if nothing can be written over it.
  *
+ * An etcd that was restored from a backup begins its revisions anew from there. It is known by the
+ * id of its cluster, or by a revision that is lower than one before. Then nothing of the value is
+ * known any more: its time of silence begins anew, so that a vote lets nobody begin a world before
+ * the leases of other hosts have ended.
+ *
  * Other paths: whoever finds that somebody else has written gets the new value in the same answer
  * and begins again with it. One errand is under way at a time. A question that comes meanwhile
  * waits, and so does a new version of the record.
@@ -53,6 +58,8 @@ struct ct_etcd_arbiter {
     uv_timer_t timer;
     char key[CT_ETCD_KEY_MAX + 1];
     struct ct_arbiter view;
+    char cluster[CT_ETCD_CLUSTER_MAX]; /* of the last reply, and */
+    int64_t revision;                  /* that of etcd, not of the value */
 
     enum doing doing;
     bool serves; /* it does so for the host, not for a question */
@@ -263,6 +270,17 @@ static void on_written(struct ct_etcd_arbiter *arbiter, const struct ct_etcd_rep
     }
 }
 
+/* Is the revision of the value that this agent knows one of another history? */
+static bool is_restored(struct ct_etcd_arbiter *arbiter, const struct ct_etcd_reply *reply)
+{
+    bool known = arbiter->cluster[0] != '\0' && reply->cluster[0] != '\0';
+    bool restored = (known && strcmp(arbiter->cluster, reply->cluster) != 0) ||
+                    (reply->revision != 0 && reply->revision < arbiter->revision);
+    memcpy(arbiter->cluster, reply->cluster, sizeof(arbiter->cluster));
+    arbiter->revision = reply->revision;
+    return restored;
+}
+
 static void on_value(void *data, const struct ct_etcd_reply *reply)
 {
     struct ct_etcd_arbiter *arbiter = data;
@@ -282,6 +300,14 @@ static void on_value(void *data, const struct ct_etcd_reply *reply)
     }
     bool first = !arbiter->met;
     arbiter->met = true;
+    if (is_restored(arbiter, reply)) {
+        ct_arbiter_init(&arbiter->view);
+        if (wrote) { /* over a value that it has not seen */
+            arbiter->turns++;
+            request(arbiter, READING);
+            return;
+        }
+    }
     if (!wrote && !learn(arbiter, reply)) {
         return;
     }

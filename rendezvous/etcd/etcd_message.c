@@ -13,6 +13,7 @@
 
 #include <inttypes.h>
 #include <sodium.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Codes of gRPC that etcd's errors carry. */
@@ -494,6 +495,8 @@ static bool read_reply(enum ct_etcd_call call, const cJSON *json, const struct c
     if (!cJSON_IsObject(header) || !read_number(header, "revision", INT64_MAX, &reply->revision)) {
         return false;
     }
+    (void)snprintf(reply->cluster, sizeof(reply->cluster), "%.*s", CT_ETCD_CLUSTER_MAX - 1,
+                   ct_json_text(header, "cluster_id", ""));
     switch (call) {
     case CT_ETCD_TXN:
         return read_txn(json, shape, reply->memory, (char *)reply->memory + room, reply);

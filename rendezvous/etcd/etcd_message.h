@@ -32,6 +32,8 @@
     "the reply is longer than %zu bytes, so a value is not ctrun's, or it is no etcd"
 /* Bytes of the token after a login. One that is signed (JWT) has less than 1000. */
 #define CT_ETCD_TOKEN_MAX ((size_t)8192)
+/* A number of 64 bits in decimal, with its NUL. */
+#define CT_ETCD_CLUSTER_MAX 24
 /* 30 years: a time in nanoseconds after now still fits into 64 bits. */
 #define CT_ETCD_TTL_MAX_S INT64_C(1000000000)
 
@@ -84,6 +86,7 @@ struct ct_etcd_reply {
                                       if there was none */
     bool succeeded;                /* of a transaction: the compares held */
     int64_t revision;              /* etcd's after the request; 0 if it does not say */
+    char cluster[CT_ETCD_CLUSTER_MAX];            /* the id of the cluster; "" if it does not say */
     struct ct_etcd_value values[CT_ETCD_OPS_MAX]; /* of the GETs of the branch taken, in order */
     int num_values;
     int64_t lease; /* of a grant and a keep-alive */

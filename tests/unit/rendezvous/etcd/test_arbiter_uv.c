@@ -40,6 +40,7 @@ struct rig {
 
     /* etcd */
     char *value; /* NULL = the key does not exist */
+    const char *cluster;
     int64_t revision, mod_revision, value_lease, lease, next_lease;
     struct call calls[MAX_CALLS]; /* without an answer, in order */
     int num_calls;
@@ -229,6 +230,7 @@ static void carry_out(enum what what)
                                                  .mod_revision = rig->mod_revision};
     }
     reply.revision = rig->revision;
+    (void)snprintf(reply.cluster, sizeof(reply.cluster), "%s", rig->cluster);
     reply_with(&reply);
 }
 
@@ -312,6 +314,7 @@ static int begin(void **state)
         .data = rig = ct_calloc(1, sizeof(*rig)),
     };
     *state = rig;
+    rig->cluster = "14841639068965178418";
     moved_ns = 0;
     ct_loop_begin(&rig->loop);
     return ct_etcd_arbiter_open(&rig->loop, &options, &rig->arbiter, &err);
@@ -478,6 +481,50 @@ static void test_silence_counts_from_the_answer(void **state)
     ask(LATER + CT_TERM_FIRST);
     carry_out(WRITE);
     assert_true(rig->answer.granted);
+}
+
+/* A host that was silent for long may have gone on in an etcd from a backup, up to that revision.
+ */
+static void test_a_restored_value_is_not_silent_yet(void **state)
+{
+    const struct ct_arbiter_state theirs = other(true);
+    (void)state;
+    put_state(&theirs);
+    ask(LATER + CT_TERM_FIRST);
+    carry_out(GRANT);
+    carry_out(READ);
+    move_clock(2 * LEASE_MS);
+    rig->cluster = "5";
+    ask(TERM); /* it gets no vote in this one, so the value is read */
+    carry_out(READ);
+    assert_int_equal(rig->answers, 2);
+    assert_int_equal(rig->host.id, OTHER);
+    move_clock(2 * LEASE_MS);
+    ask(TERM);
+    carry_out(READ);
+    assert_int_equal(rig->host.id, 0);
+}
+
+/* The compare has passed by chance. The vote counts, but others may have a lease until now. */
+static void test_a_vote_over_a_restored_value_waits_for_all_leases(void **state)
+{
+    const struct ct_arbiter_state theirs = other(true);
+    (void)state;
+    put_state(&theirs);
+    rig->revision = 10; /* by other keys */
+    ask(LATER + CT_TERM_FIRST);
+    carry_out(GRANT);
+    carry_out(READ);
+    move_clock(2 * LEASE_MS);
+    ask(LATER + CT_TERM_FIRST);
+    await_call(WRITE);
+    rig->revision = 5;
+    carry_out(WRITE);
+    assert_int_equal(rig->answers, 1);
+    carry_out(READ);
+    assert_int_equal(rig->answers, 2);
+    assert_true(rig->answer.granted);
+    assert_true(rig->answer.alone_ms < LEASE_MS);
 }
 
 /* ---- a host --------------------------------------------------------------------------------- */
@@ -830,6 +877,8 @@ int main(void)
         TEST(test_a_question_that_was_taken_back_has_no_answer),
         TEST(test_a_refusal_is_read_first),
         TEST(test_silence_counts_from_the_answer),
+        TEST(test_a_restored_value_is_not_silent_yet),
+        TEST(test_a_vote_over_a_restored_value_waits_for_all_leases),
         TEST(test_a_record_is_pledged_and_beats_follow),
         TEST(test_who_ends_knows_when_its_record_is_written),
         TEST(test_who_hosts_no_more_is_not_served),

@@ -126,6 +126,7 @@ static void test_transactions_are_understood(void **state)
     assert_int_equal(reply.rc, 0);
     assert_true(reply.succeeded);
     assert_int_equal(reply.revision, 7);
+    assert_string_equal(reply.cluster, "3249");
     assert_int_equal(reply.num_values, 0);
 
     /* Numbers may be numbers, and an empty value is left out. */

@@ -6,7 +6,9 @@
  * which has no vote.
  *
  * The pauses between two candidacies are random, and grow with each, so that two candidates do not
- * divide the votes for ever. Those of a low place in the world begin sooner.
+ * divide the votes for ever. Those of a low place in the world begin sooner. An answer counts only
+ * for the newest candidacy, so no pause is shorter than two answers of the arbiter: one to the
+ * question before, which may be under way, and one to this question.
  *
  * Voters learn who was elected by their next question, and may elect another one before. A host
  * that hears of a later candidacy asks for a while whether it was won, for it would wait in vain
@@ -25,6 +27,8 @@
  * chance. */
 #define PAUSE_FIRST_NS (40 * CT_NS_PER_MS)
 #define PAUSE_LAST_NS (640 * CT_NS_PER_MS)
+/* An arbiter that takes longer for an answer is away rather than slow. */
+#define ARBITER_LAST_NS (1600 * CT_NS_PER_MS)
 /* Clocks of two machines may differ by so much in speed, and timers may be late: a sixteenth of the
  * lease. */
 #define FENCE_SHARE 16
@@ -42,6 +46,7 @@ void ct_election_init(struct ct_election *election, const struct ct_voter *self,
         .give_up_ns = INT64_MAX,
         .lease_ns = INT64_MIN,
         .died_ns = INT64_MIN,
+        .asked_ns = INT64_MAX,
         .random = self->id,
     };
     ct_job_record_init(&election->record);
@@ -173,6 +178,7 @@ bool ct_election_followed(struct ct_election *election, const struct ct_voter *h
     election->died_ns = INT64_MIN;
     election->lease_ns = now_ns;
     election->next_ns = election->give_up_ns = INT64_MAX;
+    election->asked_ns = INT64_MAX; /* the question is taken back */
     return true;
 }
 
@@ -256,6 +262,17 @@ void ct_election_deposed(struct ct_election *election, int64_t now_ns)
     }
 }
 
+static void put_off(struct ct_election *election, int64_t next_ns)
+{
+    election->next_ns = election->next_ns > next_ns ? election->next_ns : next_ns;
+}
+
+static int64_t least_pause(const struct ct_election *election)
+{
+    int64_t both_ns = 2 * election->arbiter_ns;
+    return both_ns > PAUSE_FIRST_NS ? both_ns : PAUSE_FIRST_NS;
+}
+
 /* ---- the vote ------------------------------------------------------------------------------- */
 
 static int compare_with(const struct ct_election *election, const struct ct_vote_ask *ask)
@@ -306,8 +323,8 @@ void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *a
         answer->alone_ms = (now_ns - election->alone_ns) / CT_NS_PER_MS;
         /* Whoever has its vote should win now; if not, not all that voted may begin again at once.
          */
-        int64_t wait_ns = now_ns + PAUSE_FIRST_NS + (int64_t)(draw(election) % PAUSE_LAST_NS);
-        election->next_ns = election->next_ns > wait_ns ? election->next_ns : wait_ns;
+        put_off(election,
+                now_ns + least_pause(election) + (int64_t)(draw(election) % PAUSE_LAST_NS));
     }
     if (hosts && near && ask->term > election->host_term) {
         doubt(election, now_ns);
@@ -361,8 +378,12 @@ static bool has_won(const struct ct_election *election)
            (record->planned.generation < 0 || wins(election, &record->planned));
 }
 
-static void ask_all(struct ct_election *election, struct ct_election_todo *todo)
+static void ask_all(struct ct_election *election, int64_t now_ns, struct ct_election_todo *todo)
 {
+    if (election->arbiter) {
+        election->asked_ns = election->asked_ns < now_ns ? election->asked_ns : now_ns;
+        election->asked = election->candidacy;
+    }
     todo->ask = true;
     todo->question = (struct ct_vote_ask){
         .id = election->self.id,
@@ -420,7 +441,7 @@ static void stand(struct ct_election *election, int64_t now_ns, struct ct_electi
     bool first = election->arbiter && ct_job_record_generation(&election->record) < 0;
     bool voter = (first || ct_job_record_find(&election->record, election->self.id) != NULL) &&
                  ct_term_number(election->seen) < CT_TERM_NUMBER_MAX;
-    int64_t pause_ns = PAUSE_FIRST_NS;
+    int64_t pause_ns = least_pause(election);
     for (int64_t passed = now_ns - election->alone_ns;
          pause_ns < passed && pause_ns < PAUSE_LAST_NS;) {
         pause_ns *= 2;
@@ -434,7 +455,7 @@ static void stand(struct ct_election *election, int64_t now_ns, struct ct_electi
         election->fence_ns = INT64_MIN;
         note_grant(election, election->self.id, election->alone_ns);
     }
-    ask_all(election, todo);
+    ask_all(election, now_ns, todo);
     if (voter) {
         check_won(election, now_ns, todo);
     }
@@ -490,16 +511,42 @@ static void forget_former_job(struct ct_election *election, int64_t now_ns)
     }
 }
 
+/* Learns how slow the arbiter is. If there is a newer question, that one is being asked now. */
+static void time_answer(struct ct_election *election, const struct ct_vote_answer *answer,
+                        int64_t now_ns)
+{
+    bool newest = answer->asked_term == election->asked;
+    if (election->asked_ns == INT64_MAX) {
+        return;
+    }
+    int64_t took_ns = now_ns - election->asked_ns;
+    election->arbiter_ns = took_ns < ARBITER_LAST_NS ? took_ns : ARBITER_LAST_NS;
+    election->asked_ns = newest ? INT64_MAX : now_ns;
+    if (!newest && election->state == CT_ELECTION_LOOKING) {
+        put_off(election, now_ns + least_pause(election));
+    }
+}
+
+static void hear_arbiter(struct ct_election *election, const struct ct_vote_answer *answer,
+                         int64_t now_ns)
+{
+    time_answer(election, answer, now_ns);
+    if (answer->seen < election->record.term) {
+        forget_former_job(election, now_ns);
+    }
+    if (election->known == 0 && answer->seen <= CT_TERM_MAX) {
+        election->known = answer->seen; /* it seeks a job, and knows no term but its own */
+    }
+}
+
 void ct_election_answered(struct ct_election *election, const struct ct_vote_answer *answer,
                           int64_t now_ns, struct ct_election_todo *todo)
 {
     *todo = (struct ct_election_todo){0};
-    election->met = election->met || answer->id != CT_ARBITER_ID;
-    if (answer->id == CT_ARBITER_ID && answer->seen < election->record.term) {
-        forget_former_job(election, now_ns);
-    }
-    if (answer->id == CT_ARBITER_ID && election->known == 0 && answer->seen <= CT_TERM_MAX) {
-        election->known = answer->seen; /* it seeks a job, and knows no term but its own */
+    if (answer->id == CT_ARBITER_ID) {
+        hear_arbiter(election, answer, now_ns);
+    } else {
+        election->met = true;
     }
     (void)hear(election, answer->id, answer->seen);
     check_released(election, answer);
@@ -557,7 +604,7 @@ void ct_election_tick(struct ct_election *election, int64_t now_ns, struct ct_el
         election->next_ns =
             now_ns < election->doubt_ns ? now_ns + election->doubt_pause_ns : INT64_MAX;
         election->doubt_pause_ns *= election->doubt_pause_ns < PAUSE_LAST_NS ? 2 : 1;
-        ask_all(election, todo);
+        ask_all(election, now_ns, todo);
     }
     if (election->state != CT_ELECTION_LOOKING) {
         return;

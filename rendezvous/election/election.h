@@ -129,6 +129,10 @@ struct ct_election {
     uint64_t candidacy;     /* the term in which it is a candidate; 0 = it is none */
     uint64_t granted[CT_BALLOTS_MAX];
     int num_granted;
+    int64_t asked_ns;   /* when the arbiter's oldest question without an answer was asked;
+                           INT64_MAX = there is none */
+    uint64_t asked;     /* the term of the newest one */
+    int64_t arbiter_ns; /* how long its last answer took */
     uint64_t random;
 };
 

@@ -23,6 +23,11 @@
 
 #define LONGEST (400 * SEC)
 
+/* With a slow arbiter. The first candidacy mostly learns of a newer record, and the second one
+ * should win. */
+#define SLOW_SCHEDULES 100
+#define SLOW_CANDIDACIES 3
+
 uint64_t el_random(struct sim_el *sim, uint64_t below)
 {
     uint64_t z = (sim->random += UINT64_C(0x9e3779b97f4a7c15));
@@ -586,6 +591,48 @@ static struct plan random_plan(uint64_t seed)
     return plan;
 }
 
+/* Two nodes whose host dies, and an arbiter that is far away: an answer takes 0.45 s, up to 0.9 s.
+ */
+static struct plan slow_plan(uint64_t seed)
+{
+    return (struct plan){
+        .seed = seed,
+        .machines = 5,
+        .nodes = 2,
+        .spares = 1,
+        .max_restarts = 3,
+        .faults = 1,
+        .arbiter = true,
+        .lose_host = true,
+        .span = 10 * SEC,
+        .delay = 450 * MS,
+    };
+}
+
+/* Returns how many candidacies the election of another host takes on average, or -1 if a rule is
+ * broken. The first election does not count: nobody knows yet how slow the arbiter is. */
+static double play_slow(struct sim_el *sim, int64_t count, int64_t first)
+{
+    uint64_t candidacies = 0, elections = 0;
+    for (int64_t i = 0; i < count; i++) {
+        struct plan plan = slow_plan((uint64_t)(first + i));
+        int rc = el_run(sim, &plan);
+        if (rc != 0) {
+            (void)printf("seed %llu, a slow arbiter: %s\n", (unsigned long long)plan.seed,
+                         sim->broken);
+        }
+        for (int k = 1; k < sim->num_terms; k++) {
+            candidacies += ct_term_number(sim->terms[k]) - ct_term_number(sim->terms[k - 1]);
+            elections++;
+        }
+        el_fini(sim);
+        if (rc != 0) {
+            return -1;
+        }
+    }
+    return (double)candidacies / (double)elections;
+}
+
 int main(int argc, char **argv)
 {
     int64_t count = 0, first = 1;
@@ -628,6 +675,9 @@ int main(int argc, char **argv)
                  (long long)count, (long long)first, (unsigned long long)events,
                  (unsigned long long)takeovers, (unsigned long long)restarted,
                  (unsigned long long)overs, (unsigned long long)lost);
+    double each = rc == 0 ? play_slow(sim, SLOW_SCHEDULES, first) : -1;
+    rc = each >= 0 && each < SLOW_CANDIDACIES ? rc : -1;
+    (void)printf("a slow arbiter: %.2f candidacies for each other host\n", each);
     /* Schedules in which nothing happens would prove little. */
     bool varied = takeovers > (uint64_t)count / 4 && overs > (uint64_t)count / 2;
     free(sim);

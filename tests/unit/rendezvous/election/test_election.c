@@ -509,6 +509,45 @@ static void test_who_seeks_a_job_gives_up_in_its_own_time(void **state)
     assert_true(todo.give_up && todo.exit_code == -1);
 }
 
+/* An answer counts for the newest candidacy only, so a new one must not come before each answer. */
+static void test_a_slow_arbiter_is_waited_for(void **state)
+{
+    const int64_t slow_ns = 700 * MS;
+    struct ct_election e = seeker(2);
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    ct_election_seek(&e, GIVE_UP_MS, 1000 * MS);
+    struct ct_vote_ask first = stand(&e, &now_ns, &todo), newest = first;
+    int64_t answered_ns = now_ns + slow_ns;
+    while (ct_election_next(&e) < answered_ns) {
+        newest = stand(&e, &now_ns, &todo);
+    }
+    assert_true(newest.term != first.term);
+    grant_by(&e, CT_ARBITER_ID, first.term, 0, answered_ns, &todo);
+    assert_false(todo.host);
+    assert_true(ct_election_next(&e) >= answered_ns + 2 * slow_ns);
+    newest = stand(&e, &now_ns, &todo);
+    assert_true(ct_election_next(&e) >= now_ns + 2 * slow_ns);
+    grant_by(&e, CT_ARBITER_ID, newest.term, 0, now_ns + 2 * slow_ns, &todo);
+    assert_true(todo.host);
+}
+
+/* One that was away does not keep an agent from standing for as long. */
+static void test_an_arbiter_that_was_away_is_not_waited_for_as_long(void **state)
+{
+    struct ct_election e = seeker(2);
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    ct_election_seek(&e, GIVE_UP_MS, 1000 * MS);
+    struct ct_vote_ask first = stand(&e, &now_ns, &todo);
+    (void)stand(&e, &now_ns, &todo);
+    now_ns += 10000 * MS;
+    grant_by(&e, CT_ARBITER_ID, first.term, 0, now_ns, &todo);
+    assert_true(ct_election_next(&e) <= now_ns + 4000 * MS);
+}
+
 /* The arbiter votes for it after the silence of the last host, but only a voter may win. */
 static void test_who_learns_of_a_world_of_others_stands_no_more(void **state)
 {
@@ -775,6 +814,8 @@ int main(void)
         cmocka_unit_test(test_the_first_host_of_an_agent_may_have_any_term),
         cmocka_unit_test(test_who_seeks_a_job_stands_at_once_and_wins_by_the_arbiter_alone),
         cmocka_unit_test(test_who_seeks_a_job_gives_up_in_its_own_time),
+        cmocka_unit_test(test_a_slow_arbiter_is_waited_for),
+        cmocka_unit_test(test_an_arbiter_that_was_away_is_not_waited_for_as_long),
         cmocka_unit_test(test_who_learns_of_a_world_of_others_stands_no_more),
         cmocka_unit_test(test_who_waits_for_a_job_that_the_arbiter_forgets_begins_it_anew),
         cmocka_unit_test(test_who_seeks_a_job_joins_the_host_that_the_arbiter_names),

@@ -106,7 +106,8 @@ static bool start(struct ct_agent_run *run, struct ct_health_options *check,
     if (rc == 0) {
         check->env = env.list;
         check->data = run;
-        rc = ct_health_check_start(&run->loop, check, &run->check.running, &err);
+        rc =
+            ct_health_check_start(&run->loop, run->workers.procs, check, &run->check.running, &err);
     }
     ct_strlist_fini(&env);
     if (rc != 0) {

@@ -4,7 +4,8 @@
  * its process has ended, what is left in the pipe is read, and the caller hears how it ended.
  *
  * Other paths: at the deadline the session is killed. A process that not even SIGKILL ends, because
- * it is stuck in the kernel, is given up after GIVE_UP_MS: its machine is not fit.
+ * it is stuck in the kernel, is given up after GIVE_UP_MS: its machine is not fit. The process is
+ * one of the set's like a worker, because the set reaps every child that it does not know.
  *
  * Failure modes: output that cannot be read is missing in the result.
  *
@@ -15,7 +16,6 @@
 #include "common/alloc.h"
 #include "common/buf.h"
 #include "common/exit_code.h"
-#include "launcher/process/spawn.h"
 #include "launcher/report/worker_end.h"
 
 #include <errno.h>
@@ -24,7 +24,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define GIVE_UP_MS 2000
@@ -33,9 +32,9 @@
 #define SHELL "/bin/sh"
 
 struct ct_health_check {
-    struct ct_child child;
+    struct ct_proc *proc;
     int output; /* the pipe's end that we read */
-    uv_poll_t ended, written;
+    uv_poll_t written;
     uv_timer_t deadline;
     int handles; /* that are not closed yet */
     const char *name, *timeout_option;
@@ -52,9 +51,6 @@ struct ct_health_check {
 
 static void free_check(struct ct_health_check *check)
 {
-    if (check->child.pidfd >= 0) {
-        (void)close(check->child.pidfd);
-    }
     if (check->output >= 0) {
         (void)close(check->output);
     }
@@ -84,7 +80,7 @@ static void close_check(struct ct_health_check *check)
 {
     if (!check->closing) {
         check->closing = true;
-        uv_close((uv_handle_t *)&check->ended, on_closed);
+        ct_proc_free(check->proc);
         uv_close((uv_handle_t *)&check->written, on_closed);
         uv_close((uv_handle_t *)&check->deadline, on_closed);
     }
@@ -163,9 +159,9 @@ static bool is_refused_by_shell(struct ct_health_check *check, const struct ct_w
 }
 
 /* Says in words how the command ended. */
-static void judge(struct ct_health_check *check, const siginfo_t *info)
+static void judge(struct ct_health_check *check, const struct ct_exit *how)
 {
-    if (check->late) {
+    if (check->late || how == NULL) {
         const char *option = check->timeout_option;
         (void)snprintf(check->why, sizeof(check->why), "its %s did not end within %g s%s%s%s",
                        check->name, (double)check->timeout_ms / 1000, option != NULL ? " (" : "",
@@ -173,8 +169,8 @@ static void judge(struct ct_health_check *check, const siginfo_t *info)
         return;
     }
     const struct ct_worker_end end = {
-        .kind = info->si_code == CLD_EXITED ? CT_END_EXITED : CT_END_SIGNALED,
-        .value = info->si_status,
+        .kind = how->signal == 0 ? CT_END_EXITED : CT_END_SIGNALED,
+        .value = how->signal == 0 ? how->code : how->signal,
     };
     if (check->shell && end.kind == CT_END_EXITED &&
         (end.value == CT_EXIT_NOT_FOUND || end.value == CT_EXIT_NOT_EXECUTABLE)) {
@@ -201,24 +197,20 @@ static void judge(struct ct_health_check *check, const siginfo_t *info)
     ct_buf_fini(&text);
 }
 
-static void finish(struct ct_health_check *check)
+/* `how` is NULL if not even SIGKILL has ended it. */
+static void finish(struct ct_health_check *check, const struct ct_exit *how)
 {
-    siginfo_t info = {0};
-    /* What it has left behind in its session. It is not reaped yet, so no other group has its
-     * number. */
-    (void)kill(-check->child.pid, SIGKILL);
-    (void)waitid(P_PIDFD, (id_t)check->child.pidfd, &info, WEXITED | WNOHANG);
+    ct_proc_signal_group(check->proc, SIGKILL); /* what it has left behind */
     (void)read_output(check);
     end_tail(check);
-    judge(check, &info);
+    judge(check, how);
     close_check(check);
 }
 
-static void on_ended(uv_poll_t *poll, int status, int events)
+static void on_ended(void *data, struct ct_proc *proc, const struct ct_exit *how)
 {
-    (void)status;
-    (void)events;
-    finish(poll->data);
+    (void)proc;
+    finish(data, how);
 }
 
 static void on_written(uv_poll_t *poll, int status, int events)
@@ -235,7 +227,7 @@ static void on_deadline(uv_timer_t *timer);
 static void kill_all(struct ct_health_check *check)
 {
     check->late = true;
-    (void)kill(-check->child.pid, SIGKILL);
+    ct_proc_signal_group(check->proc, SIGKILL);
     (void)uv_timer_start(&check->deadline, on_deadline, GIVE_UP_MS, 0);
 }
 
@@ -243,7 +235,7 @@ static void on_deadline(uv_timer_t *timer)
 {
     struct ct_health_check *check = timer->data;
     if (check->late) {
-        finish(check); /* not even SIGKILL has ended it */
+        finish(check, NULL);
     } else {
         kill_all(check);
     }
@@ -252,17 +244,16 @@ static void on_deadline(uv_timer_t *timer)
 static void open_handles(struct ct_health_check *check, uv_loop_t *loop)
 {
     CT_ASSERT(uv_timer_init(loop, &check->deadline) == 0); /* cannot fail */
-    CT_ASSERT(uv_poll_init(loop, &check->ended, check->child.pidfd) == 0);
     CT_ASSERT(uv_poll_init(loop, &check->written, check->output) == 0);
-    check->ended.data = check->written.data = check->deadline.data = check;
-    check->handles = 3;
-    CT_ASSERT(uv_poll_start(&check->ended, UV_READABLE, on_ended) == 0);
+    check->written.data = check->deadline.data = check;
+    check->handles = 2;
     CT_ASSERT(uv_poll_start(&check->written, UV_READABLE, on_written) == 0);
     (void)uv_timer_start(&check->deadline, on_deadline, (uint64_t)check->timeout_ms, 0);
 }
 
-int ct_health_check_start(uv_loop_t *loop, const struct ct_health_options *options,
-                          struct ct_health_check **out, struct ct_err *err)
+int ct_health_check_start(uv_loop_t *loop, struct ct_procs *procs,
+                          const struct ct_health_options *options, struct ct_health_check **out,
+                          struct ct_err *err)
 {
     char shell[] = SHELL, flag[] = "-c";
     char *argv[] = {shell, flag, (char *)(uintptr_t)options->command, NULL}; /* not changed */
@@ -271,7 +262,7 @@ int ct_health_check_start(uv_loop_t *loop, const struct ct_health_options *optio
     if (check == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    check->child.pidfd = check->output = -1;
+    check->output = -1;
     check->done = options->done;
     check->data = options->data;
     check->name = options->name;
@@ -293,10 +284,9 @@ int ct_health_check_start(uv_loop_t *loop, const struct ct_health_options *optio
         .stdio = {-1, ends[1], ends[1]},
         .nofile = options->nofile,
     };
-    int rc = ct_spawn(&spawn, &check->child, err);
+    int rc = ct_proc_start(procs, &spawn, on_ended, check, &check->proc, err);
     (void)close(ends[1]);
     if (rc != 0) {
-        check->child.pidfd = -1;
         free_check(check);
         return rc;
     }
@@ -321,6 +311,7 @@ void ct_health_check_cancel(struct ct_health_check *check)
     }
     check->done = NULL;
     if (!check->closing) {
-        kill_all(check); /* it is reaped as at the deadline */
+        ct_proc_signal_group(check->proc, SIGKILL);
+        close_check(check);
     }
 }

@@ -7,6 +7,7 @@
 #define CT_LAUNCHER_MONITOR_HEALTH_CHECK_UV_H
 
 #include "common/err.h"
+#include "launcher/process/proc_uv.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -46,15 +47,16 @@ struct ct_health_options {
     void *data;
 };
 
-/* Gives *out, which frees itself after `done` or ct_health_check_cancel(). CT_ENOMEM, and whatever
- * ct_spawn() returns. Call it on the thread that lives as long as the process. */
-CT_MUST_CHECK int ct_health_check_start(uv_loop_t *loop, const struct ct_health_options *options,
+/* Gives *out, which frees itself after `done` or ct_health_check_cancel(). Borrows the loop and the
+ * set of processes until then. CT_ENOMEM, and whatever ct_proc_start() returns. */
+CT_MUST_CHECK int ct_health_check_start(uv_loop_t *loop, struct ct_procs *procs,
+                                        const struct ct_health_options *options,
                                         struct ct_health_check **out, struct ct_err *err);
 
 /* What it has written until now, borrowed until the next call; "" without memory. */
 const char *ct_health_check_written(struct ct_health_check *check);
 
-/* Kills the command; `done` is not called. NULL is allowed. */
+/* Kills the command, which the set reaps; `done` is not called. NULL is allowed. */
 void ct_health_check_cancel(struct ct_health_check *check);
 
 #endif

@@ -4,11 +4,22 @@
  */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/fault.h"
+#include "tests/lib/loop.h"
 
 #include "launcher/monitor/health_check_uv.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+/* The process that checks: ctrun. */
+struct host {
+    uv_loop_t loop;
+    struct ct_procs *procs;
+    bool stopped;
+};
 
 struct heard {
     int times;
@@ -26,7 +37,33 @@ static void on_done(void *data, const struct ct_health_result *result)
     heard->not_run = result->not_run;
 }
 
-static int start(uv_loop_t *loop, const char *command, int64_t timeout_ms, struct heard *heard,
+static int host_open(struct host *host)
+{
+    struct ct_err err;
+    *host = (struct host){0};
+    ct_loop_begin(&host->loop);
+    return ct_procs_open(&host->loop, NULL, NULL, &host->procs, &err);
+}
+
+static void on_stopped(void *data, const struct ct_procs_stopped *result)
+{
+    struct host *host = data;
+    host->stopped = true;
+    assert_int_equal(result->left, 0);
+}
+
+/* Ends what a check has left behind, too. */
+static void host_close(struct host *host)
+{
+    if (host->procs != NULL) {
+        ct_procs_stop(host->procs, SIGTERM, 0, on_stopped, host);
+        ct_loop_run_until(&host->loop, &host->stopped);
+    }
+    ct_procs_close(host->procs, NULL, NULL);
+    ct_loop_end(&host->loop);
+}
+
+static int start(struct host *host, const char *command, int64_t timeout_ms, struct heard *heard,
                  struct ct_health_check **out)
 {
     struct ct_err err = {0};
@@ -40,19 +77,19 @@ static int start(uv_loop_t *loop, const char *command, int64_t timeout_ms, struc
         .done = on_done,
         .data = heard,
     };
-    return ct_health_check_start(loop, &options, out, &err);
+    return ct_health_check_start(&host->loop, host->procs, &options, out, &err);
 }
 
 static struct heard run(const char *command, int64_t timeout_ms)
 {
     struct heard heard = {0};
     struct ct_health_check *check = NULL;
-    uv_loop_t loop;
-    assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(start(&loop, command, timeout_ms, &heard, &check), 0);
+    struct host host;
+    assert_int_equal(host_open(&host), 0);
+    assert_int_equal(start(&host, command, timeout_ms, &heard, &check), 0);
     assert_int_equal(heard.times, 0);
-    (void)uv_run(&loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&loop), 0);
+    (void)uv_run(&host.loop, UV_RUN_DEFAULT);
+    host_close(&host);
     assert_int_equal(heard.times, 1);
     return heard;
 }
@@ -68,24 +105,64 @@ static void test_how_it_ends(void **state)
                         "its health check did not end within 0.1 s (--health-check-timeout)");
 }
 
+static void wait_for_text(struct ct_health_check *check)
+{
+    uint64_t until_ns = uv_hrtime() + UINT64_C(60000000000);
+    while (ct_health_check_written(check)[0] == '\0' && uv_hrtime() < until_ns) {
+        (void)usleep(1000);
+    }
+}
+
 /* It is needed when the check must be ended before that. */
 static void test_what_was_written_can_be_read_at_once(void **state)
 {
     struct heard heard = {0};
     struct ct_health_check *check = NULL;
-    uv_loop_t loop;
+    struct host host;
     (void)state;
-    assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(start(&loop, "echo found; exec sleep 600", 600000, &heard, &check), 0);
-    uint64_t until_ns = uv_hrtime() + UINT64_C(60000000000);
-    while (ct_health_check_written(check)[0] == '\0' && uv_hrtime() < until_ns) {
-        (void)usleep(1000);
-    }
+    assert_int_equal(host_open(&host), 0);
+    assert_int_equal(start(&host, "echo found; exec sleep 600", 600000, &heard, &check), 0);
+    wait_for_text(check);
     assert_string_equal(ct_health_check_written(check), "found\n");
     ct_health_check_cancel(check);
-    (void)uv_run(&loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&loop), 0);
+    host_close(&host);
     assert_int_equal(heard.times, 0);
+}
+
+static void on_other_exit(void *data, struct ct_proc *proc, const struct ct_exit *end)
+{
+    const pid_t *check = data;
+    siginfo_t info;
+    (void)end;
+    assert_int_equal(kill(*check, SIGKILL), 0);
+    assert_int_equal(waitid(P_PID, (id_t)*check, &info, WEXITED | WNOWAIT), 0);
+    ct_proc_free(proc);
+}
+
+/* The check ends while the loop is busy with another child: SIGCHLD, already pending for that one,
+ * finds the check before its own event comes. */
+static void test_how_it_ends_is_kept_when_sigchld_comes_first(void **state)
+{
+    char name[] = "true";
+    char *argv[] = {name, NULL};
+    struct heard heard = {0};
+    struct ct_health_check *check = NULL;
+    struct ct_proc *other;
+    struct host host;
+    siginfo_t info;
+    (void)state;
+    assert_int_equal(host_open(&host), 0);
+    assert_int_equal(start(&host, "echo $$; exec sleep 600", 600000, &heard, &check), 0);
+    wait_for_text(check);
+    pid_t pid = (pid_t)strtol(ct_health_check_written(check), NULL, 10);
+    const struct ct_spawn_options spawn = {
+        .path = "/bin/true", .argv = argv, .envp = environ, .stdio = {-1, -1, -1}};
+    assert_int_equal(ct_proc_start(host.procs, &spawn, on_other_exit, &pid, &other, NULL), 0);
+    assert_int_equal(waitid(P_PID, (id_t)ct_proc_pid(other), &info, WEXITED | WNOWAIT), 0);
+    (void)uv_run(&host.loop, UV_RUN_DEFAULT);
+    assert_int_equal(heard.times, 1);
+    assert_string_equal(heard.why, "its health check was killed by signal 9 (SIGKILL)");
+    host_close(&host);
 }
 
 static void test_a_command_that_cannot_be_run(void **state)
@@ -128,12 +205,12 @@ static void test_a_program(void **state)
         .done = on_done,
         .data = &heard,
     };
-    uv_loop_t loop;
+    struct host host;
     (void)state;
-    assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(ct_health_check_start(&loop, &options, &check, NULL), 0);
-    (void)uv_run(&loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(host_open(&host), 0);
+    assert_int_equal(ct_health_check_start(&host.loop, host.procs, &options, &check, NULL), 0);
+    (void)uv_run(&host.loop, UV_RUN_DEFAULT);
+    host_close(&host);
     assert_string_equal(heard.why, "its preflight exited with code 127");
     assert_string_equal(heard.tail, "ame\n");
     assert_int_equal(heard.not_run, 0);
@@ -170,14 +247,14 @@ static void test_a_cancelled_check_says_nothing(void **state)
 {
     struct heard heard = {0};
     struct ct_health_check *check = NULL;
-    uv_loop_t loop;
+    struct host host;
     (void)state;
-    assert_int_equal(uv_loop_init(&loop), 0);
-    assert_int_equal(start(&loop, "sleep 600", 600000, &heard, &check), 0);
+    assert_int_equal(host_open(&host), 0);
+    assert_int_equal(start(&host, "sleep 600", 600000, &heard, &check), 0);
     ct_health_check_cancel(check);
     ct_health_check_cancel(NULL);
-    (void)uv_run(&loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&loop), 0);
+    (void)uv_run(&host.loop, UV_RUN_DEFAULT);
+    host_close(&host);
     assert_int_equal(heard.times, 0);
 }
 
@@ -185,12 +262,12 @@ static int body(void *data)
 {
     struct heard heard = {0};
     struct ct_health_check *check = NULL;
-    uv_loop_t loop;
+    struct host host;
     (void)data;
-    assert_int_equal(uv_loop_init(&loop), 0);
-    int rc = start(&loop, "true", 60000, &heard, &check);
-    (void)uv_run(&loop, UV_RUN_DEFAULT);
-    assert_int_equal(uv_loop_close(&loop), 0);
+    int rc = host_open(&host);
+    rc = rc == 0 ? start(&host, "true", 60000, &heard, &check) : rc;
+    (void)uv_run(&host.loop, UV_RUN_DEFAULT);
+    host_close(&host);
     assert_int_equal(heard.times, rc == 0);
     return rc;
 }
@@ -206,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_how_it_ends),
         cmocka_unit_test(test_what_was_written_can_be_read_at_once),
+        cmocka_unit_test(test_how_it_ends_is_kept_when_sigchld_comes_first),
         cmocka_unit_test(test_a_command_that_cannot_be_run),
         cmocka_unit_test(test_a_program),
         cmocka_unit_test(test_what_it_wrote_last),

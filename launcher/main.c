@@ -202,7 +202,7 @@ static int ctrun(struct launch *launch, char **argv)
                  ? ct_prepare_etcd_check(&launch->options, &launch->resolved, environ, &err)
                  : ct_store_address_check(&launch->resolved.store_address, launch->resolved.shared,
                                           &err);
-    if (rc != 0) {
+    if (rc != 0 && !(rc == CT_ENOENT && launch->resolved.shared)) { /* known later, perhaps */
         return fail(rc == CT_EINVAL ? CT_EXIT_USAGE : CT_EXIT_SETUP, &err);
     }
     return launch_job(launch, environ);

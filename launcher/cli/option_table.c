@@ -216,8 +216,8 @@ const struct ct_option_spec ct_option_table[] = {
      "127.0.0.1",
      .empty_is_default = true, .topic = CT_HELP_NODES, .brief = "address and port of the store,"},
     {CT_OPT_MASTER_PORT, 0, false, "master-port", "PORT",
-     "port of the store; 0 = a free one. Default 0, or 29500 with several\n"
-     "machines",
+     "port of the store; 0 = a free one, for one machine. Default 0, or 29500\n"
+     "with several machines",
      .topic = CT_HELP_NODES, .brief = "the same on every machine", NUMBER(master_port, 0, 65535)},
     {CT_OPT_NODE_RANK, 0, false, "node-rank", "N",
      "number of this machine. Default: by the order of the host names", .topic = CT_HELP_NODES,

@@ -449,7 +449,7 @@ static void print_store_problem(struct table *table, char *const *env)
     const struct ct_resolved *resolved = table->config->resolved;
     int rc = resolved->etcd != NULL
                  ? ct_prepare_etcd_check(table->config->options, resolved, env, &err)
-                 : ct_store_address_check(&resolved->store_address, false, &err);
+                 : ct_store_address_check(&resolved->store_address, resolved->shared, &err);
     if (rc == CT_ENOENT && resolved->shared) {
         row(table, "warning", NULL, "%s so far: ctrun waits for it", err.text);
     } else if (rc != 0) {

@@ -317,6 +317,9 @@ static void resolve_port(const struct resolver *r)
         return;
     }
     bool has_id = scheduler->job_id_from != NULL;
+    if (out->master_port == 0 && !has_id) {
+        return; /* the user asks for a free port: ct_store_address_check() refuses it if shared */
+    }
     out->master_port = has_id ? ct_scheduler_port(scheduler->job_id) : PORT_STATIC;
     out->port_from = has_id ? scheduler->job_id_from : DEFAULT_FROM;
 }

@@ -64,27 +64,33 @@ const char *ct_store_address_master(const struct ct_store_address *address, cons
     return ct_addr_is_any(address->host) ? "127.0.0.1" : address->host;
 }
 
+/* Do all machines find the store? */
+static int check_shared(const struct ct_store_address *address, struct ct_err *err)
+{
+    if (address->option == NULL) {
+        return ct_err_set(err, CT_EINVAL,
+                          "the address of the job's store is missing: c10d needs "
+                          "--rdzv-endpoint HOST[:PORT]");
+    }
+    if (address->port == 0) {
+        bool apart = strcmp(address->option, "--master-addr") == 0;
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: port 0 is a free one, which other machines cannot know; give all "
+                          "machines the same port",
+                          apart ? "--master-port" : address->option);
+    }
+    return 0;
+}
+
 int ct_store_address_check(const struct ct_store_address *address, bool shared, struct ct_err *err)
 {
-    if (address->duty != CT_HOST_HERE) {
-        if (address->option == NULL) {
-            return ct_err_set(err, CT_EINVAL,
-                              "the address of the job's store is missing: c10d needs "
-                              "--rdzv-endpoint HOST[:PORT]");
-        }
-        return address->port != 0
-                   ? 0
-                   : ct_err_set(err, CT_EINVAL,
-                                "%s: port 0 is a free one, which other machines cannot know",
-                                address->option);
+    int rc = shared ? check_shared(address, err) : 0;
+    if (rc != 0 || address->duty != CT_HOST_HERE) {
+        return rc;
     }
-    int rc = address->also != NULL ? check_local("--rdzv-endpoint", address->also, err) : 0;
+    rc = address->also != NULL ? check_local("--rdzv-endpoint", address->also, err) : 0;
     if (rc == 0 && address->option != NULL) {
         rc = check_local(address->option, address->host, err);
-    }
-    if (rc == CT_ENOENT && shared) {
-        *err = (struct ct_err){0};
-        return 0;
     }
     return rc;
 }

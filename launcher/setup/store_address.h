@@ -30,9 +30,9 @@ struct ct_store_address {
 
 /* Can the store be at this address? If it must be on this machine, a socket is bound to find out;
  * names are never compared. The text names the option. CT_EINVAL when the options do not say where
- * the store is, or when the only machine is given the address of another one; CT_ENOENT when the
- * resolver does not know a name, unless the job is `shared` by several machines: then it may know
- * the name later. */
+ * the store is, also to the other machines of a `shared` job, or when the only machine is given the
+ * address of another one; CT_ENOENT when the resolver does not know a name: if several machines
+ * start, it may know it later. */
 CT_MUST_CHECK int ct_store_address_check(const struct ct_store_address *address, bool shared,
                                          struct ct_err *err);
 

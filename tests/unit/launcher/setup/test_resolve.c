@@ -245,6 +245,7 @@ static void the_strongest_option_names_the_store(void **state)
          "--master-addr",
          "",
          CT_HOST_IF_OURS},
+        {{"--nnodes=2", "--master-port=0"}, "127.0.0.1", 0, "--master-addr", "", CT_HOST_IF_OURS},
         {{"--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=e", "--local-addr=l"},
          "e",
          29400,

@@ -439,13 +439,13 @@ void ct_conn_hub_fini(struct ct_conn_hub *hub)
 
 /* ---- accepting ------------------------------------------------------------------------------ */
 
-int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, int fd, bool stale)
+int ct_conn_accept(struct ct_conn_hub *hub, uv_loop_t *loop, int fd, bool stale)
 {
     struct ct_conn *conn = ct_calloc(1, sizeof(*conn));
     if (conn == NULL) {
         return CT_ENOMEM;
     }
-    int rc = uv_tcp_init(listener->loop, &conn->tcp);
+    int rc = uv_tcp_init(loop, &conn->tcp);
     if (rc != 0) {
         ct_free(conn);
         return CT_ENOMEM;
@@ -457,15 +457,8 @@ int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, int fd, bool 
     ct_list_init(&conn->at_hub);
     ct_session_init(&conn->session, &hub->service);
     conn->stale = stale;
-    if (fd < 0) {
-        rc = uv_accept(listener, (uv_stream_t *)&conn->tcp);
-    } else {
-        rc = uv_tcp_open(&conn->tcp, fd);
-        if (rc != 0) {
-            (void)close(fd);
-        }
-    }
-    if (rc != 0) {
+    if (uv_tcp_open(&conn->tcp, fd) != 0) {
+        (void)close(fd);
         ct_conn_close(conn);
     } else if (hub->max_live > 0 && hub->live > hub->max_live) {
         ct_conn_gate_refuse(conn, &hub->too_many, "beyond --max-connections");

@@ -113,11 +113,9 @@ void ct_conn_hub_close_all(struct ct_conn_hub *hub);
 /* No connection may be left. */
 void ct_conn_hub_fini(struct ct_conn_hub *hub);
 
-/* Accepts the connection that `listener` has announced, or takes `fd`, which has been accepted
- * already; -1 = none. A `stale` connection began in a generation that is over. On failure either no
- * connection was taken (CT_ENOMEM) or it was closed again (CT_EIO). */
-CT_MUST_CHECK int ct_conn_accept(struct ct_conn_hub *hub, uv_stream_t *listener, int fd,
-                                 bool stale);
+/* Takes the accepted socket `fd`. A `stale` connection began in a generation that is over. On
+ * failure either the socket was not taken (CT_ENOMEM) or it was closed (CT_EIO). */
+CT_MUST_CHECK int ct_conn_accept(struct ct_conn_hub *hub, uv_loop_t *loop, int fd, bool stale);
 
 /* Ends the connection; frees it when the loop has closed the handle. May be repeated. */
 void ct_conn_close(struct ct_conn *conn);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: ct_server_open() binds and listens. on_connection() makes a struct ct_conn of each
+ * Happy path: ct_server_open() binds and listens. on_readable() makes a struct ct_conn of each
  * connection, which then serves itself. ct_server_close() closes all handles and connections. The
  * last close callback frees the server and tells the owner.
  *
@@ -10,14 +10,14 @@
  * ct_server_drain() closes the listeners, and each connection when it is idle. After the last one,
  * or when the timer fires, ct_server_close() follows.
  *
- * If very many connections come, a turn of the loop accepts CT_TURN_ACCEPTS of them. libuv holds
- * the next one, and does not poll the listener until that one is accepted at the end of the turn.
+ * If very many connections come, a turn of the loop accepts CT_TURN_ACCEPTS of them.
  *
  * Failure modes: sockets are bound and listen before a handle is made, so that nothing has to be
- * undone if the port is in use. Without descriptors libuv accepts waiting connections and closes
- * them, without telling us (clients try again). So the warning comes with the connection that takes
- * the last descriptor. Without memory a connection waits in libuv for the end of this turn or a
- * later one.
+ * undone if the port is in use. Without descriptors a spare one is given up for a moment to accept
+ * waiting connections and close them (clients try again). If not even that is possible, as when the
+ * whole machine has no descriptors left, connections wait in the kernel, and we look again after
+ * CT_ACCEPT_PAUSE_MS. libuv's own uv_listen() would try for ever in one call then. Without memory a
+ * connection waits for the end of this turn or a later one.
  */
 #include "rendezvous/server/server_uv.h"
 
@@ -31,6 +31,7 @@
 #include "rendezvous/wire/listen.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -38,23 +39,25 @@
 #include <unistd.h>
 
 struct listener {
-    uv_tcp_t tcp;
+    uv_poll_t poll;
+    int fd;
     struct ct_server *server;
-    bool holds; /* libuv holds a connection, which waits for memory or for the end of the turn */
+    int held;   /* a connection that waits for memory; -1 = none */
     bool stale; /* that connection is of a generation that is over */
 };
 
 struct ct_server {
     struct listener listeners[CT_MAX_LISTENERS];
     size_t num_listeners;
-    uv_timer_t drain_timer;
+    uv_timer_t drain_timer, pause_timer;
+    int spare_fd; /* given up for a moment when no other is left; -1 = it could not be opened */
+    struct ct_refusal_log shortage;
     struct ct_conn_hub hub;
     struct ct_status_pages pages;
     struct ct_control *control; /* NULL = agents are not served */
     uint16_t port;
-    unsigned handles; /* listeners, timer, idle and check handle, HTTP and agents, until closed */
+    unsigned handles; /* listeners, timers, idle and check handle, HTTP and agents, until closed */
     bool closing;
-    bool full;             /* no descriptor is left, which has been logged */
     unsigned turn_accepts; /* connections taken in this turn of the loop */
     uint64_t accepted, refused;
     ct_server_close_fn close_cb;
@@ -73,6 +76,9 @@ static void finish_if_last(struct ct_server *server)
     ct_conn_hub_fini(&server->hub);
     ct_journal_close(server->hub.journal);
     ct_store_free(server->hub.service.store);
+    if (server->spare_fd >= 0) {
+        (void)close(server->spare_fd);
+    }
     ct_free(server);
     if (cb != NULL) {
         cb(data);
@@ -81,7 +87,7 @@ static void finish_if_last(struct ct_server *server)
 
 static void on_listener_close(uv_handle_t *handle)
 {
-    struct ct_server *server = CT_CONTAINER_OF(handle, struct listener, tcp)->server;
+    struct ct_server *server = CT_CONTAINER_OF(handle, struct listener, poll)->server;
     server->handles--;
     finish_if_last(server);
 }
@@ -89,6 +95,13 @@ static void on_listener_close(uv_handle_t *handle)
 static void on_timer_close(uv_handle_t *handle)
 {
     struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, drain_timer);
+    server->handles--;
+    finish_if_last(server);
+}
+
+static void on_pause_timer_close(uv_handle_t *handle)
+{
+    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, pause_timer);
     server->handles--;
     finish_if_last(server);
 }
@@ -117,9 +130,14 @@ static void on_part_close(void *data)
 static void close_listeners(struct ct_server *server)
 {
     for (size_t i = 0; i < server->num_listeners; i++) {
-        uv_handle_t *handle = (uv_handle_t *)&server->listeners[i].tcp;
-        if (!uv_is_closing(handle)) {
-            uv_close(handle, on_listener_close);
+        struct listener *listener = &server->listeners[i];
+        if (!uv_is_closing((const uv_handle_t *)&listener->poll)) {
+            uv_close((uv_handle_t *)&listener->poll, on_listener_close);
+            (void)close(listener->fd);
+            if (listener->held >= 0) {
+                (void)close(listener->held);
+                listener->held = -1;
+            }
         }
     }
 }
@@ -142,6 +160,7 @@ void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data
     }
     close_listeners(server);
     uv_close((uv_handle_t *)&server->drain_timer, on_timer_close);
+    uv_close((uv_handle_t *)&server->pause_timer, on_pause_timer_close);
     uv_close((uv_handle_t *)&server->hub.flusher, on_flusher_close);
     uv_close((uv_handle_t *)&server->hub.turn_end, on_check_close);
 }
@@ -174,55 +193,122 @@ void ct_server_drain(struct ct_server *server, uint64_t bound_ms, ct_server_clos
 
 /* ---- accepting ------------------------------------------------------------------------------ */
 
-/* Warns when the last descriptor is taken. The kernel gives the lowest free number, so all others
- * are taken when it gives the highest one. */
-static void warn_if_last_descriptor(struct ct_server *server)
+static void on_pause_over(uv_timer_t *timer);
+
+static void open_spare(struct ct_server *server)
 {
-    if (ct_list_empty(&server->hub.conns)) {
-        return; /* the connection is not admitted, or closed again */
+    server->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* Takes an accepted socket; without memory the listener holds it. */
+static void take(struct listener *listener, int fd, bool stale)
+{
+    struct ct_server *server = listener->server;
+    int rc = ct_conn_accept(&server->hub, listener->poll.loop, fd, stale);
+    listener->held = rc == CT_ENOMEM ? fd : -1;
+    listener->stale = stale && rc == CT_ENOMEM;
+    server->refused += rc == CT_EIO;
+    server->accepted += rc == 0;
+}
+
+/* Out of descriptors: gives up the spare one to close the next connection, so that its client need
+ * not wait. Returns 0, or EAGAIN if no connection waits (accept4() looks for a descriptor first),
+ * or why it is not possible. */
+static int shed(struct listener *listener, int errnum)
+{
+    struct ct_server *server = listener->server;
+    if (server->spare_fd < 0) {
+        return errnum;
     }
-    struct ct_conn *conn = CT_CONTAINER_OF(server->hub.conns.prev, struct ct_conn, at_hub);
-    uv_os_fd_t fd = -1;
-    struct rlimit limit;
-    if (uv_fileno((const uv_handle_t *)&conn->tcp, &fd) != 0 ||
-        getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-        return;
+    (void)close(server->spare_fd);
+    int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+    errnum = fd >= 0 ? 0 : errno;
+    if (fd >= 0) {
+        (void)close(fd);
     }
-    bool was_full = server->full;
-    server->full = (rlim_t)fd + 1 >= limit.rlim_cur;
-    if (server->full && !was_full) {
+    open_spare(server);
+    if (errnum != 0) {
+        return errnum;
+    }
+    server->refused++;
+    if (ct_refusal_log_add(&server->shortage, uv_now(listener->poll.loop)) > 0) {
         ct_log(server->hub.log, CT_LOG_WARNING,
                "store: out of descriptors with %zu connections open; further clients are refused; "
                "raise the limit (ulimit -n)",
                server->hub.open);
     }
+    return 0;
 }
 
-static void count_accepted(struct ct_server *server, int rc)
+/* A listener from which nothing can be accepted stays readable, so polling it would take all of a
+ * processor. */
+static void pause_listener(struct listener *listener, int errnum)
 {
-    server->refused += rc == CT_EIO;
-    if (rc == 0) {
-        server->accepted++;
-        warn_if_last_descriptor(server);
+    struct ct_server *server = listener->server;
+    (void)uv_poll_stop(&listener->poll);
+    if (!uv_is_active((const uv_handle_t *)&server->pause_timer)) {
+        (void)uv_timer_start(&server->pause_timer, on_pause_over, CT_ACCEPT_PAUSE_MS, 0);
+    }
+    if (ct_refusal_log_add(&server->shortage, uv_now(listener->poll.loop)) > 0) {
+        ct_log(server->hub.log, CT_LOG_WARNING,
+               "store: cannot accept connections now: %s; further clients wait", strerror(errnum));
     }
 }
 
-static void accept_one(struct listener *listener)
+static void on_readable(uv_poll_t *poll, int status, int events)
 {
+    struct listener *listener = CT_CONTAINER_OF(poll, struct listener, poll);
     struct ct_server *server = listener->server;
-    server->turn_accepts++;
-    int rc = ct_conn_accept(&server->hub, (uv_stream_t *)&listener->tcp, -1, listener->stale);
-    listener->holds = rc == CT_ENOMEM;
-    listener->stale = listener->stale && listener->holds;
-    count_accepted(server, rc);
+    (void)status; /* what is wrong is told by accept4() */
+    (void)events;
+    while (listener->held < 0 && server->turn_accepts < CT_TURN_ACCEPTS) {
+        server->turn_accepts++;
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int errnum = fd >= 0 ? 0 : errno;
+        if (errnum == EMFILE || errnum == ENFILE) {
+            errnum = shed(listener, errnum);
+        }
+        if (fd >= 0) {
+            take(listener, fd, false);
+        } else if (errnum == EAGAIN) {
+            return;
+        } else if (errnum != 0 && errnum != EINTR && errnum != ECONNABORTED) {
+            pause_listener(listener, errnum);
+            return;
+        }
+    }
+    if (listener->held >= 0) {
+        (void)uv_poll_stop(poll);
+    }
+}
+
+static void poll_listener(struct listener *listener)
+{
+    if (!uv_is_closing((const uv_handle_t *)&listener->poll) && listener->held < 0) {
+        /* Cannot fail: the descriptor was polled before. */
+        (void)uv_poll_start(&listener->poll, UV_READABLE, on_readable);
+    }
+}
+
+static void on_pause_over(uv_timer_t *timer)
+{
+    struct ct_server *server = CT_CONTAINER_OF(timer, struct ct_server, pause_timer);
+    if (server->spare_fd < 0) {
+        open_spare(server);
+    }
+    for (size_t i = 0; i < server->num_listeners; i++) {
+        poll_listener(&server->listeners[i]);
+    }
 }
 
 static void accept_held(struct ct_server *server)
 {
     for (size_t i = 0; i < server->num_listeners && !server->closing; i++) {
         struct listener *listener = &server->listeners[i];
-        if (listener->holds && !uv_is_closing((const uv_handle_t *)&listener->tcp)) {
-            accept_one(listener);
+        if (listener->held >= 0) {
+            server->turn_accepts++;
+            take(listener, listener->held, listener->stale);
+            poll_listener(listener);
         }
     }
 }
@@ -237,24 +323,6 @@ static void on_conn_closed(struct ct_conn_hub *hub)
     finish_if_last(server);
 }
 
-static void on_connection(uv_stream_t *stream, int status)
-{
-    struct listener *listener = CT_CONTAINER_OF(stream, struct listener, tcp);
-    struct ct_server *server = listener->server;
-    if (server->closing) {
-        return;
-    }
-    if (status == 0 && server->turn_accepts < CT_TURN_ACCEPTS) {
-        accept_one(listener);
-    } else if (status == 0) {
-        listener->holds = true;
-    } else {
-        server->refused++;
-        ct_log(server->hub.log, CT_LOG_WARNING, "store: cannot accept a connection: %s",
-               uv_strerror(status));
-    }
-}
-
 /* ---- generations ---------------------------------------------------------------------------- */
 
 /* Takes the socket of a client from before a reset, unless it may ask for the status. */
@@ -263,29 +331,27 @@ static void adopt(struct listener *listener, int fd)
     struct ct_server *server = listener->server;
     int rc = CT_ENOMEM;
     if (!ct_conn_gate_is_of_store(fd)) {
-        rc = ct_conn_accept(&server->hub, (uv_stream_t *)&listener->tcp, fd, true);
+        rc = ct_conn_accept(&server->hub, listener->poll.loop, fd, true);
     }
     if (rc == CT_ENOMEM) {
-        server->refused++;
         (void)close(fd);
     }
-    count_accepted(server, rc);
+    server->refused += rc != 0;
+    server->accepted += rc == 0;
 }
 
 /* Takes the clients that connected before the reset from the kernel's queue. For a listening socket
  * tcpi_unacked is the length of that queue (tcp_get_info() of Linux). */
 static void drop_backlog(struct listener *listener)
 {
-    listener->stale = listener->holds;
-    uv_os_fd_t listening = -1;
+    listener->stale = listener->held >= 0;
     struct tcp_info info = {0};
     socklen_t len = sizeof(info);
-    if (uv_fileno((const uv_handle_t *)&listener->tcp, &listening) != 0 ||
-        getsockopt(listening, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) {
+    if (getsockopt(listener->fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) {
         return;
     }
     for (uint32_t i = 0; i < info.tcpi_unacked; i++) {
-        int fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
             adopt(listener, fd);
         } else if (errno != EINTR && errno != ECONNABORTED) {
@@ -312,23 +378,23 @@ void ct_server_reset(struct ct_server *server)
 /* Takes the socket. */
 static int add_listener(struct ct_server *server, uv_loop_t *loop, int fd, struct ct_err *err)
 {
-    struct listener *listener = &server->listeners[server->num_listeners++];
-    listener->server = server;
-    /* This cannot fail, because no socket is made yet. */
-    CT_ASSERT(uv_tcp_init(loop, &listener->tcp) == 0);
-    server->handles++;
-    int rc = uv_tcp_open(&listener->tcp, fd);
+    struct listener *listener = &server->listeners[server->num_listeners];
+    int on = 1, idle_s = CT_KEEPALIVE_S;
+    *listener = (struct listener){.server = server, .fd = fd, .held = -1};
+    int rc = uv_poll_init(loop, &listener->poll, fd);
     if (rc != 0) {
         (void)close(fd);
-    } else {
-        /* Accepted sockets inherit both options, which saves five calls for each. Without them
-         * replies are only slower, and dead peers are noticed later. */
-        (void)uv_tcp_nodelay(&listener->tcp, 1);
-        (void)uv_tcp_keepalive(&listener->tcp, 1, CT_KEEPALIVE_S);
-        rc = uv_listen((uv_stream_t *)&listener->tcp, CT_LISTEN_BACKLOG, on_connection);
+        return ct_err_set(err, ct_code_from_errno(-rc), "cannot listen: %s", uv_strerror(rc));
     }
-    return rc == 0 ? 0
-                   : ct_err_set(err, ct_code_from_errno(-rc), "cannot listen: %s", uv_strerror(rc));
+    server->num_listeners++;
+    server->handles++;
+    /* Accepted sockets inherit these options, which saves calls for each. Without them replies are
+     * only slower, and dead peers are noticed later. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    poll_listener(listener);
+    return 0;
 }
 
 static void on_turn_end(uv_check_t *check)
@@ -357,10 +423,12 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
     server->hub.max_live = options->max_connections;
     /* None of these can fail. */
     CT_ASSERT(uv_timer_init(loop, &server->drain_timer) == 0);
+    CT_ASSERT(uv_timer_init(loop, &server->pause_timer) == 0);
     CT_ASSERT(uv_idle_init(loop, &server->hub.flusher) == 0);
     CT_ASSERT(uv_check_init(loop, &server->hub.turn_end) == 0);
     CT_ASSERT(uv_check_start(&server->hub.turn_end, on_turn_end) == 0);
-    server->handles = 3;
+    server->handles = 4;
+    open_spare(server);
     *out = server;
     return 0;
 }

@@ -64,8 +64,12 @@
 #define CT_OUT_IOV_MAX 64
 
 /* Connections accepted in a turn of the loop before clients are served; each takes some 11 us.
- * libuv by itself would go on accepting for as long as new ones come fast enough. */
+ * Accepting could go on for as long as new ones come fast enough. */
 #define CT_TURN_ACCEPTS 64
+
+/* How long the server waits before it tries again to accept a connection when it cannot even refuse
+ * one. Not tuned. */
+#define CT_ACCEPT_PAUSE_MS 100
 
 /* How many woken connections are written to before other sockets are polled again. Each takes some
  * 5 us, so that 19,000 of them would delay every other client by 0.1 s; this many take 0.3 ms. A

@@ -246,7 +246,9 @@ struct ctw_comm_options {
 CTW_API CT_MUST_CHECK int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
                                         struct ctw_comm **out, struct ct_err *err);
 
-/* Waits for no peer. Frees the memory of ctw_comm_alloc(), too. NULL is allowed. */
+/* Waits for no peer, except where collectives are still queued on a GPU: for these at most
+ * `timeout_ms`, then they are aborted. Frees the memory of ctw_comm_alloc(), too. NULL is allowed.
+ */
 CTW_API void ctw_comm_free(struct ctw_comm *comm);
 
 enum ctw_memory {

@@ -198,6 +198,7 @@ static int nccl_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes,
 static void nccl_close(struct ctw_comm *comm)
 {
     struct nccl *nccl = (struct nccl *)comm;
+    comm_nccl_quiesce(nccl->own.family);
     /* NCCL unmaps its memory at once, so kernels on any stream that use it must have ended.
      * Collectives that were stuck have ended with the communicator. */
     (void)cudaDeviceSynchronize();

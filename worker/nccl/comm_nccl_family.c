@@ -172,28 +172,45 @@ static int check_family(const struct comm_nccl_family *family, const char *what,
     return rc;
 }
 
-int comm_nccl_wait(const struct comm_nccl_member *member, const char *what, struct ct_err *err)
+/* Returns cudaSuccess if the family's stream is idle; with `sides`, those of its links, too. */
+static cudaError_t query(const struct comm_nccl_family *family, bool sides)
 {
-    int64_t timeout_ms = member->family->timeout_ms;
-    int64_t deadline = ct_deadline_in(NULL, timeout_ms);
-    int rc = comm_nccl_ready(member, err);
+    cudaError_t state = cudaStreamQuery(family->stream);
+    for (const struct comm_nccl_member *m = family->members;
+         sides && state == cudaSuccess && m != NULL; m = m->next) {
+        state = m->side != NULL ? cudaStreamQuery(m->side) : cudaSuccess;
+    }
+    return state;
+}
+
+static int wait_idle(const struct comm_nccl_family *family, bool sides, const char *what,
+                     struct ct_err *err)
+{
+    int rc = 0;
+    int64_t deadline = ct_deadline_in(NULL, family->timeout_ms);
     for (int turn = 0; rc == 0; turn++) {
-        cudaError_t state = cudaStreamQuery(member->family->stream);
+        cudaError_t state = query(family, sides);
         if (state == cudaSuccess) {
             return 0;
         }
         if (state != cudaErrorNotReady) {
             return comm_nccl_fail_cuda(state, what, err);
         }
-        rc = check_family(member->family, what, err);
+        rc = check_family(family, what, err);
         if (rc == 0 && ct_clock_now(NULL) >= deadline) {
-            rc = give_up(timeout_ms, what, err);
+            rc = give_up(family->timeout_ms, what, err);
         }
         if (rc == 0) {
             pause_turn(turn);
         }
     }
     return rc;
+}
+
+int comm_nccl_wait(const struct comm_nccl_member *member, const char *what, struct ct_err *err)
+{
+    int rc = comm_nccl_ready(member, err);
+    return rc == 0 ? wait_idle(member->family, false, what, err) : rc;
 }
 
 /* ---- families -------------------------------------------------------------------------------- */
@@ -258,7 +275,7 @@ void comm_nccl_abort(struct comm_nccl_member *member)
         recorded = tell_end(m->comm) || recorded;
     }
     /* A replay is queued on another stream, and stands still if any of its communicators does. */
-    bool all = recorded || cudaStreamQuery(family->stream) != cudaSuccess;
+    bool all = recorded || query(family, true) != cudaSuccess;
     (void)cudaGetLastError();
     /* All are aborted in one group, because otherwise one would wait for another. */
     (void)ncclGroupStart();
@@ -269,6 +286,16 @@ void comm_nccl_abort(struct comm_nccl_member *member)
         }
     }
     (void)ncclGroupEnd();
+}
+
+void comm_nccl_quiesce(const struct comm_nccl_family *family)
+{
+    if (wait_idle(family, true, "closing", NULL) == 0) {
+        return;
+    }
+    for (struct comm_nccl_member *m = family->members; m != NULL; m = m->next) {
+        comm_nccl_abort(m);
+    }
 }
 
 void comm_nccl_destroy(struct comm_nccl_member *member)

@@ -52,6 +52,11 @@ void comm_nccl_leave(struct comm_nccl_member *member);
  * twice. */
 void comm_nccl_abort(struct comm_nccl_member *member);
 
+/* To be called before anything of the family is freed, because cudaFree() waits for the device
+ * without a deadline. Waits until the streams of the family are idle. If a peer is gone, or the
+ * family's timeout has passed, it aborts the whole family, which ends the kernels. */
+void comm_nccl_quiesce(const struct comm_nccl_family *family);
+
 /* Destroys a healthy member without its peers' help, or aborts it. Does nothing after an abort. */
 void comm_nccl_destroy(struct comm_nccl_member *member);
 

@@ -115,6 +115,7 @@ static void nccl_link_abort(struct ctw_link *base)
 static void nccl_link_close(struct ctw_link *base)
 {
     struct nccl_link *link = (struct nccl_link *)base;
+    comm_nccl_quiesce(link->out.family);
     comm_nccl_destroy(&link->out);
     comm_nccl_destroy(&link->in);
     comm_nccl_leave(&link->out);

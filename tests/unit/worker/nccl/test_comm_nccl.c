@@ -351,6 +351,39 @@ static void closing_aborts_when_it_cannot_finish(void **state)
     check_clean();
 }
 
+/* Nobody has asked for the result of the collective, so no call has failed. Closing waited for the
+ * device without a deadline, and the process stayed when its peers were gone. */
+static void check_stuck_close(const struct fake_gpu *script, int64_t timeout_ms)
+{
+    struct ctw_comm *comm = open_well(NULL, timeout_ms);
+    void *block;
+    float x = 1;
+    assert_int_equal(ctw_comm_alloc(comm, CTW_MEMORY_OWN, 100, &block, NULL), 0);
+    assert_int_equal(ctw_comm_all_reduce(comm, &x, &x, 1, NULL), 0);
+    fake.stream_turns = script->stream_turns;
+    fake.fail_after = script->fail_after;
+    fake.async_error = script->async_error;
+    __atomic_store_n(&orders.order, told, __ATOMIC_RELAXED);
+    ctw_comm_free(comm);
+    assert_int_equal(fake.aborts, 1);
+    assert_int_equal(fake.destroys, 0);
+    check_clean();
+    orders.order = CT_ORDER_NONE;
+}
+
+static void closing_does_not_wait_for_lost_peers(void **state)
+{
+    (void)state;
+    check_stuck_close(&(struct fake_gpu){.stream_turns = FAKE_NEVER}, SHORT_MS);
+    check_stuck_close(&(struct fake_gpu){.stream_turns = FAKE_NEVER,
+                                         .fail_after = 4,
+                                         .async_error = ncclRemoteError},
+                      LONG_MS);
+    handover = (struct order_reader){.slot = &orders, .generation = 7, .able = true};
+    told = ct_generation_word(7, CT_ORDER_PARK);
+    check_stuck_close(&(struct fake_gpu){.stream_turns = FAKE_NEVER}, LONG_MS);
+}
+
 /* ---- memory runs out ------------------------------------------------------------------------- */
 
 static int life(void *data)
@@ -390,6 +423,7 @@ int main(void)
         cmocka_unit_test_setup(poll_tells_of_an_error, reset),
         cmocka_unit_test_setup(abort_is_local_and_final, reset),
         cmocka_unit_test_setup(closing_aborts_when_it_cannot_finish, reset),
+        cmocka_unit_test_setup(closing_does_not_wait_for_lost_peers, reset),
         cmocka_unit_test_setup(survives_allocation_failures, reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 #include "trainer/recovery/checkpoint_dir.h"
 
 #include "common/alloc.h"
+#include "common/file.h"
 #include "common/num.h"
 
 #include <dirent.h>
@@ -107,6 +108,21 @@ int ct_checkpoint_dir_list(const char *dir, int64_t **steps, size_t *count, stru
     return 0;
 }
 
+/* Without this a new folder, and so all checkpoints in it, may be lost with the power. It may be
+ * new also if it exists, because an earlier start may have been ended here. A parent that we may
+ * not read cannot be synced, which is no reason not to train. */
+static int sync_parent(const char *dir, struct ct_err *err)
+{
+    struct ct_err own = {0};
+    char *path = ct_asprintf("%s/../.", dir); /* a file "." in the parent folder */
+    if (path == NULL) {
+        return out_of_memory(err);
+    }
+    int rc = ct_file_sync_folder(path, &own);
+    ct_free(path);
+    return rc == 0 || own.sys == EACCES ? 0 : ct_err_set(err, rc, "%s", own.text);
+}
+
 int ct_checkpoint_dir_probe(const char *dir, struct ct_err *err)
 {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST) {
@@ -120,7 +136,7 @@ int ct_checkpoint_dir_probe(const char *dir, struct ct_err *err)
     }
     int rc = ct_checkpoint_probe(path, err);
     ct_free(path);
-    return rc;
+    return rc == 0 ? sync_parent(dir, err) : rc;
 }
 
 /* Does this failure always mean that the file is torn or damaged? */

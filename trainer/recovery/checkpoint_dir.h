@@ -24,7 +24,8 @@ char *ct_checkpoint_dir_path(const char *dir, int64_t step);
 CT_MUST_CHECK int ct_checkpoint_dir_list(const char *dir, int64_t **steps, size_t *count,
                                          struct ct_err *err);
 
-/* Creates the folder if needed and checks that files can be created there. */
+/* Creates the folder if needed, so that it also outlives a loss of power, and checks that files can
+ * be created there. */
 CT_MUST_CHECK int ct_checkpoint_dir_probe(const char *dir, struct ct_err *err);
 
 /* Outcome of ct_checkpoint_dir_newest(). */

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static bool folder_breaks;   /* after its first entry */
@@ -32,6 +33,18 @@ struct dirent *__wrap_readdir64(DIR *dir)
         errno = 0;
     }
     return entry;
+}
+
+static struct stat synced; /* what was synced last */
+static int sync_error;     /* 0 = none */
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd)
+{
+    assert_int_equal(fstat(fd, &synced), 0);
+    errno = sync_error;
+    return sync_error == 0 ? __real_fsync(fd) : -1;
 }
 
 struct folder {
@@ -249,6 +262,30 @@ static void test_another_model_is_an_error(void **state)
     free_folder(&f);
 }
 
+static void test_a_new_folder_outlives_a_loss_of_power(void **state)
+{
+    (void)state;
+    struct folder f = make_folder();
+    struct stat parent;
+    struct ct_err err = {0};
+    assert_int_equal(stat(f.dir, &parent), 0);
+    char *given[] = {ct_tmpdir_path(f.dir, "new"), ct_tmpdir_path(f.dir, "other/")};
+    for (size_t i = 0; i < 2; i++) {
+        synced = (struct stat){0};
+        assert_int_equal(ct_checkpoint_dir_probe(given[i], NULL), 0);
+        assert_true(synced.st_ino == parent.st_ino && synced.st_dev == parent.st_dev);
+    }
+    sync_error = EIO;
+    assert_int_equal(ct_checkpoint_dir_probe(given[0], &err), CT_EIO);
+    assert_non_null(strstr(err.text, "cannot sync the folder"));
+    sync_error = 0;
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(rmdir(given[i]), 0);
+        free(given[i]);
+    }
+    free_folder(&f);
+}
+
 static void test_start_makes_the_folder_ready(void **state)
 {
     (void)state;
@@ -353,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_one_that_vanishes_meanwhile_is_passed_over),
         cmocka_unit_test(test_each_damaged_byte_is_found),
         cmocka_unit_test(test_another_model_is_an_error),
+        cmocka_unit_test(test_a_new_folder_outlives_a_loss_of_power),
         cmocka_unit_test(test_start_makes_the_folder_ready),
         cmocka_unit_test(test_prune_keeps_the_newest),
         cmocka_unit_test(test_no_file_stays_open),

@@ -13,10 +13,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define READ_CHUNK 65536
+
+/* Of memfd_create(2) since Linux 6.3; libc may not have it. */
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
 
 int ct_file_read(const char *path, size_t max, struct ct_buf *out, struct ct_err *err)
 {
@@ -198,4 +204,20 @@ int ct_file_sync_folder(const char *path, struct ct_err *err)
     }
     ct_free(folder);
     return rc;
+}
+
+int ct_file_in_memory(const char *name, bool sealable)
+{
+    /* The new flag allows seals, too. */
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) { /* an older kernel */
+        return memfd_create(name, MFD_CLOEXEC | (sealable ? MFD_ALLOW_SEALING : 0));
+    }
+    if (fd >= 0 && !sealable && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) != 0) {
+        int saved = errno;
+        (void)close(fd);
+        errno = saved;
+        return -1;
+    }
+    return fd;
 }

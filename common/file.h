@@ -32,6 +32,11 @@ CT_MUST_CHECK int ct_file_replace_check(const char *path, struct ct_err *err);
  * that refuses fsync(2) of folders is assumed to keep their order by itself. CT_EIO, CT_ENOMEM. */
 CT_MUST_CHECK int ct_file_sync_folder(const char *path, struct ct_err *err);
 
+/* Makes a file in memory, of which no copy can be executed, because kernels with vm.memfd_noexec=2
+ * refuse any other. Close-on-exec. Returns the descriptor, or -1 with errno. Seals can be set only
+ * if it is `sealable`. */
+int ct_file_in_memory(const char *name, bool sealable);
+
 /* Writes all of it or fails; returns 0 or a code with errno left as it was. */
 CT_MUST_CHECK int ct_fd_write_all(int fd, const void *bytes, size_t len);
 

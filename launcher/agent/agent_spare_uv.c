@@ -11,6 +11,7 @@
 #include "launcher/agent/agent_spare_uv.h"
 
 #include "common/alloc.h"
+#include "common/file.h"
 #include "launcher/warm/spare_priority.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -73,7 +73,7 @@ void ct_agent_spare_end(struct ct_agent_spare *spare)
  * written. */
 static int open_bounded(void)
 {
-    int fd = memfd_create("ctrun-spare-output", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = ct_file_in_memory("ctrun-spare-output", true);
     if (fd >= 0 && (ftruncate(fd, STAND_IN_BYTES) != 0 ||
                     fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)) {
         (void)close(fd);

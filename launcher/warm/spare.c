@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -127,7 +126,7 @@ int ct_spare_environment(char *const *env, int *out, struct ct_err *err)
         ct_buf_fini(&block);
         return ct_err_set(err, CT_ENOMEM, "out of memory for the environment of a worker");
     }
-    int fd = memfd_create("ctrun-environment", MFD_CLOEXEC);
+    int fd = ct_file_in_memory("ctrun-environment", false);
     int rc = fd < 0 ? CT_EIO : ct_fd_write_all(fd, ct_buf_bytes(&block), block.len);
     if (rc == 0 && lseek(fd, 0, SEEK_SET) != 0) {
         rc = CT_EIO;

@@ -9,6 +9,7 @@
  */
 #include "launcher/worker/order_writer.h"
 
+#include "common/file.h"
 #include "common/progress_page.h"
 
 #include <errno.h>
@@ -33,7 +34,7 @@ static struct ct_handover_slot *slot_of(const struct ct_order_writer *orders, in
 
 static bool make(struct ct_order_writer *orders, size_t size)
 {
-    int fd = orders->fd = memfd_create("ctrun-handover", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = orders->fd = ct_file_in_memory("ctrun-handover", true);
     if (fd < 0 || ftruncate(fd, (off_t)size) != 0) {
         return false;
     }

@@ -9,6 +9,8 @@
  */
 #include "launcher/worker/progress_reader.h"
 
+#include "common/file.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,7 +24,7 @@
 /* The file is sealed, because a worker that shrank it would make SIGBUS kill the others. */
 static int make(off_t size)
 {
-    int fd = memfd_create("ctrun-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = ct_file_in_memory("ctrun-progress", true);
     if (fd >= 0 && (ftruncate(fd, size) != 0 ||
                     fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
         int error = errno;

@@ -6,17 +6,18 @@
  */
 #include "launcher/worker/snapshot.h"
 
+#include "common/file.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 /* Workers open the file through /proc and do not inherit it, because the user's program may use the
  * number of an inherited descriptor itself. */
 void ct_snapshot_open(struct ct_snapshot *snapshot, const struct ct_log *log)
 {
-    snapshot->fd = memfd_create("ctrun-snapshot", MFD_CLOEXEC);
+    snapshot->fd = ct_file_in_memory("ctrun-snapshot", false);
     if (snapshot->fd < 0) {
         ct_log(log, CT_LOG_WARNING, "no memory for snapshots: %s", strerror(errno));
         return;

@@ -7,6 +7,7 @@
  */
 #include "trainer/data/dataset_cache.h"
 
+#include "common/file.h"
 #include "common/hash.h"
 #include "common/num.h"
 #include "worker/job/job.h"
@@ -122,7 +123,7 @@ static int share(struct ct_dataset *set, char *told, size_t cap)
     if (!total_of(&head, &total)) {
         return CT_ELIMIT;
     }
-    int fd = memfd_create("ctrun-dataset", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = ct_file_in_memory("ctrun-dataset", true);
     if (fd < 0) {
         return CT_EUNSUPPORTED;
     }

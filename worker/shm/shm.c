@@ -7,6 +7,7 @@
  */
 #include "worker/shm/shm.h"
 
+#include "common/file.h"
 #include "common/num.h"
 
 #include <errno.h>
@@ -123,7 +124,7 @@ int shm_create(struct shm *shm, int size, char invitation[SHM_INVITATION_MAX], s
     if (rc != 0) {
         return rc;
     }
-    made.fd = memfd_create("ctworker", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    made.fd = ct_file_in_memory("ctworker", true);
     if (made.fd < 0) {
         return fail_errno(err, "cannot make shared memory");
     }

@@ -8,9 +8,28 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+/* As a kernel that does not know this flag of memfd_create(2). */
+static unsigned refused_flag;
+
+int __real_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags)
+{
+    if ((flags & refused_flag) != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    return __real_memfd_create(name, flags);
+}
 
 struct fixture {
     char *dir;
@@ -216,6 +235,34 @@ static void test_the_folder_of_a_path_is_synced(void **state)
     free(missing);
 }
 
+/* Nobody can execute it, where the kernel can say so, and it takes seals only if it is to. */
+static void test_a_file_in_memory_is_only_data(void **state)
+{
+    struct stat st;
+    (void)state;
+    int plain = ct_file_in_memory("test", false), sealable = ct_file_in_memory("test", true);
+    assert_true(plain >= 0 && sealable >= 0);
+    assert_int_equal(fcntl(plain, F_GETFD), FD_CLOEXEC);
+    assert_int_equal(fcntl(sealable, F_GETFD), FD_CLOEXEC);
+    assert_int_equal(fcntl(plain, F_ADD_SEALS, F_SEAL_SHRINK), -1);
+    assert_int_equal(fcntl(sealable, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    int known = memfd_create("test", MFD_NOEXEC_SEAL);
+    if (known >= 0) {
+        assert_int_equal(fstat(plain, &st), 0);
+        assert_int_equal(st.st_mode & 0111, 0);
+        assert_int_equal(fchmod(sealable, 0777), -1);
+        (void)close(known);
+    }
+    refused_flag = MFD_NOEXEC_SEAL;
+    int older = ct_file_in_memory("test", true);
+    refused_flag = 0;
+    assert_true(older >= 0);
+    assert_int_equal(fcntl(older, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    (void)close(older);
+    (void)close(plain);
+    (void)close(sealable);
+}
+
 static void test_replace_is_whole_or_not_at_all(void **state)
 {
     char *dir = ((struct fixture *)*state)->dir;
@@ -296,6 +343,7 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_replace_survives_faults, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_the_folder_of_a_path_is_synced, set_up, tear_down),
+        cmocka_unit_test(test_a_file_in_memory_is_only_data),
         cmocka_unit_test(test_write_all_survives_short_writes),
         cmocka_unit_test(test_write_all_waits_for_room),
         cmocka_unit_test(test_write_all_maps_errors),

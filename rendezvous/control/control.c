@@ -413,6 +413,9 @@ out:
 
 int ct_msg_encode(const struct ct_msg *msg, struct ct_buf *out)
 {
+    if (msg->frame != NULL) {
+        return ct_buf_append(out, ct_buf_bytes(msg->frame), msg->frame->len);
+    }
     ct_json_use_our_memory();
     int rc = CT_ENOMEM;
     cJSON *object = cJSON_CreateObject();

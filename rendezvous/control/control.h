@@ -240,6 +240,8 @@ struct ct_msg {
     bool has_answer;
     int version;
     unsigned char nonce[CT_NONCE_LEN], answer[CT_ANSWER_LEN];
+    const struct ct_buf *frame; /* what ct_msg_encode() has given before, if the message goes to
+                                   many peers; borrowed; NULL = nothing */
 };
 
 /* A message is large, so it should be on the heap and be used again. Zeroed memory is allowed. */

@@ -95,16 +95,32 @@ void members_send(struct ct_members *m, struct ct_member *member)
     m->options.send(m->options.data, member, &m->msg);
 }
 
+void members_same_begin(struct ct_members *m)
+{
+    if (ct_msg_encode(&m->msg, &m->frame) == 0) {
+        m->msg.frame = &m->frame;
+    }
+}
+
+void members_same_end(struct ct_members *m)
+{
+    m->msg.frame = NULL;
+    ct_buf_fini(&m->frame);
+}
+
 void members_send_all(struct ct_members *m)
 {
+    members_same_begin(m);
     EACH_MEMBER(m, pos)
     {
         members_send(m, MEMBER_OF(pos, link));
     }
+    members_same_end(m);
 }
 
 void members_send_world(struct ct_members *m)
 {
+    members_same_begin(m);
     EACH_MEMBER(m, pos)
     {
         struct ct_member *member = MEMBER_OF(pos, link);
@@ -112,6 +128,7 @@ void members_send_world(struct ct_members *m)
             members_send(m, member);
         }
     }
+    members_same_end(m);
 }
 
 const char *members_address(const struct ct_member *member)

@@ -152,7 +152,8 @@ struct ct_members {
     int64_t happened_ns[ROUND_FAILURES_KEPT]; /* when each of its failures happened */
     int exit_code;                            /* when OVER */
     char over_why[CT_FAILURE_WHAT_MAX];
-    struct ct_msg msg; /* scratch for what is sent; borrows all it holds */
+    struct ct_msg msg;   /* scratch for what is sent; borrows all it holds */
+    struct ct_buf frame; /* what msg.frame points to */
 };
 
 /* "gpu-7 at 10.0.0.6" */
@@ -195,6 +196,11 @@ static inline void members_give(struct ct_members *m, size_t bytes)
 
 /* Empties the scratch message and returns it, for members_send(). */
 struct ct_msg *members_msg(struct ct_members *m, enum ct_msg_type type);
+
+/* Between the two, the scratch message is sent to several members as it is, so that it is encoded
+ * only once. Without memory each send encodes it. */
+void members_same_begin(struct ct_members *m);
+void members_same_end(struct ct_members *m);
 
 /* Sends the scratch message to one member, to all, or to all of the world. */
 void members_send(struct ct_members *m, struct ct_member *member);

@@ -447,6 +447,7 @@ static void stop_world(struct ct_members *m, const char *why, bool will_restart,
     (void)snprintf(msg->text, sizeof(msg->text), "%s", why);
     for (int pass = 0; pass < 2; pass++) {
         add_news(m, first, pass == 1);
+        members_same_begin(m);
         EACH_MEMBER(m, pos)
         {
             struct ct_member *member = MEMBER_OF(pos, link);
@@ -454,6 +455,7 @@ static void stop_world(struct ct_members *m, const char *why, bool will_restart,
                 members_send(m, member);
             }
         }
+        members_same_end(m);
     }
     if (m->to_stop == 0) {
         end_stopping(m, now_ns);

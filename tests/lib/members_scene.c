@@ -34,6 +34,12 @@ static void on_send(void *data, struct ct_member *member, const struct ct_msg *m
     } else if (msg->type == CT_MSG_OVER || msg->type == CT_MSG_REFUSED) {
         (void)snprintf(text, sizeof(text), "%s=%d", ct_msg_name(msg->type), msg->exit_code);
     }
+    node->frame = msg->frame;
+    if (msg->frame != NULL) {
+        (void)snprintf(node->frame_text, sizeof(node->frame_text), "%.*s",
+                       (int)(msg->frame->len - CT_CONTROL_HEADER),
+                       (const char *)ct_buf_bytes(msg->frame) + CT_CONTROL_HEADER);
+    }
     if (msg->history.num_rounds > 0) {
         node->last_round =
             msg->history.rounds[(msg->history.num_rounds - 1) % CT_FAILURE_HISTORY_KEPT];

@@ -28,6 +28,8 @@ struct scene_node {
     struct ct_hang_vote last_still;
     struct ct_job_record record; /* the last that it was told */
     char last_tail[64];
+    const struct ct_buf *frame; /* of the last message; NULL = it was for this node alone */
+    char frame_text[512];       /* the beginning of its JSON */
     /* Until when its machine answers; 0 = nobody knows, -1 = it is of our process. */
     int64_t wire_ns;
 };

@@ -604,11 +604,28 @@ static void test_records_that_no_host_writes_are_refused(void **state)
            "message \"vote\": field \"record\" must be an object");
 }
 
+static void test_what_was_encoded_before_is_taken_as_it_is(void **state)
+{
+    static struct ct_msg msg = {.type = CT_MSG_OVER, .exit_code = 7};
+    struct ct_buf once = CT_BUF_INIT, again = CT_BUF_INIT;
+    (void)state;
+    assert_int_equal(ct_msg_encode(&msg, &once), 0);
+    msg.frame = &once;
+    msg.exit_code = 8; /* would be encoded otherwise */
+    assert_int_equal(ct_buf_append(&again, "before", 6), 0);
+    assert_int_equal(ct_msg_encode(&msg, &again), 0);
+    assert_int_equal(again.len, 6 + once.len);
+    assert_memory_equal(ct_buf_bytes(&again) + 6, ct_buf_bytes(&once), once.len);
+    ct_buf_fini(&again);
+    ct_buf_fini(&once);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_message_is_read_as_it_was_written),
         cmocka_unit_test(test_malformed_messages_are_refused_by_field),
+        cmocka_unit_test(test_what_was_encoded_before_is_taken_as_it_is),
         cmocka_unit_test(test_texts_have_a_length),
         cmocka_unit_test(test_a_header_that_is_no_frame_is_refused),
         cmocka_unit_test(test_rows_of_the_largest_node),

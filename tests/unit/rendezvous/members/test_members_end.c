@@ -216,6 +216,32 @@ static void test_a_node_that_leaves_stops_the_world(void **state)
     end(&s);
 }
 
+/* Ten thousand members took as many times to print the same JSON, while the loop did nothing else.
+ */
+static void test_what_all_hear_is_encoded_once(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 0, 0);
+    run(&s, 3);
+    assert_null(s.nodes[1].frame); /* each has a world of its own */
+    fails(&s, 2, 0, 2, 7);
+    for (int i = 1; i <= 3; i++) {
+        assert_non_null(s.nodes[i].frame);
+        assert_non_null(strstr(s.nodes[i].frame_text, "\"type\":\"stop\""));
+    }
+    for (int i = 1; i <= 3; i++) {
+        say(&s, i, CT_MSG_STOPPED, 0);
+    }
+    for (int i = 1; i <= 3; i++) {
+        assert_non_null(s.nodes[i].frame);
+        assert_ptr_equal(s.nodes[i].frame, s.nodes[1].frame);
+        assert_non_null(strstr(s.nodes[i].frame_text, "\"type\":\"over\""));
+        assert_non_null(strstr(s.nodes[i].frame_text, "\"exit_code\":7"));
+    }
+    end(&s);
+}
+
 static void test_protocol_is_kept(void **state)
 {
     static const struct {
@@ -255,6 +281,7 @@ int main(void)
         cmocka_unit_test(test_the_exit_code_of_a_preemption_depends_on_signal_and_end),
         cmocka_unit_test(test_a_spare_does_not_end_the_job),
         cmocka_unit_test(test_a_node_that_leaves_stops_the_world),
+        cmocka_unit_test(test_what_all_hear_is_encoded_once),
         cmocka_unit_test(test_protocol_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

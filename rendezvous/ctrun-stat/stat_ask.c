@@ -62,19 +62,21 @@ int ct_stat_ask(const struct ct_endpoint *where, int timeout_s, struct cJSON **o
     return rc;
 }
 
+static bool is_out_of_reach(const struct ct_err *err)
+{
+    return err->sys == EHOSTUNREACH || err->sys == ENETUNREACH || err->sys == EHOSTDOWN ||
+           err->sys == ENETDOWN || err->sys == ETIMEDOUT;
+}
+
 bool ct_stat_ask_is_gone(const struct ct_err *err)
 {
-    switch (err->sys) {
-    case ECONNREFUSED:
-    case ECONNRESET:
-        return true;
-    case EHOSTUNREACH:
-    case ENETUNREACH:
-    case ETIMEDOUT:
-        return false;
-    default:
-        return err->code == CT_ECLOSED;
-    }
+    return err->sys == ECONNREFUSED || err->sys == ECONNRESET ||
+           (err->code == CT_ECLOSED && !is_out_of_reach(err));
+}
+
+bool ct_stat_ask_may_answer(const struct ct_err *err)
+{
+    return err->code == CT_ETIMEDOUT || err->code == CT_EBUSY || is_out_of_reach(err);
 }
 
 /* ---- several stores -------------------------------------------------------------------------- */

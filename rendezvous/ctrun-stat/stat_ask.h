@@ -22,6 +22,10 @@ CT_MUST_CHECK int ct_stat_ask(const struct ct_endpoint *where, int timeout_s, st
  * now may have one, and so may one that is silent. */
 bool ct_stat_ask_is_gone(const struct ct_err *err);
 
+/* May a store answer there later? It is silent or busy, or its machine cannot be reached now, as
+ * one that is not up yet. */
+bool ct_stat_ask_may_answer(const struct ct_err *err);
+
 /* Asks `count` stores at once, so that all answers that come within `timeout_s` are there after it.
  * stores[i] = NULL is not asked. out[i] is as of ct_stat_ask(), NULL = no answer. CT_ENOMEM: nobody
  * was asked, and `out` is not set. */

@@ -412,7 +412,7 @@ static int ask_first(struct watch *watch, struct ct_err *err)
     const struct ct_stat_watch_options *options = watch->options;
     for (;;) {
         int rc = ct_stat_ask(&options->where, options->timeout_s, &watch->answer, err);
-        if (rc != CT_ETIMEDOUT && rc != CT_EBUSY) {
+        if (rc == 0 || !ct_stat_ask_may_answer(err)) {
             watch->is_silent = false;
             return rc;
         }

@@ -42,7 +42,8 @@ struct ct_stat_watched {
 };
 
 /* Returns when the user quits, the job has ended or the store has gone. Fails if there is no store
- * at first; then nothing was shown. One that does not answer in time is asked again. */
+ * at first; then nothing was shown. One that does not answer in time, or whose machine cannot be
+ * reached, is asked again. */
 CT_MUST_CHECK int ct_stat_watch_run(const struct ct_stat_watch_options *options,
                                     struct ct_stat_watched *out, struct ct_err *err);
 

@@ -164,21 +164,24 @@ static void test_a_store_out_of_reach_has_not_gone(void **state)
 {
     static const struct {
         int code, sys;
-        bool is_gone;
+        bool is_gone, may_answer;
     } cases[] = {
-        {CT_ECLOSED, ECONNREFUSED, true},
-        {CT_EIO, ECONNRESET, true},
-        {CT_ECLOSED, 0, true}, /* it ended in the middle of its answer */
-        {CT_ECLOSED, EHOSTUNREACH, false},
-        {CT_ECLOSED, ENETUNREACH, false},
-        {CT_ECLOSED, ETIMEDOUT, false},
-        {CT_ETIMEDOUT, 0, false},
-        {CT_EBUSY, 0, false},
+        {CT_ECLOSED, ECONNREFUSED, true, false},
+        {CT_EIO, ECONNRESET, true, false},
+        {CT_ECLOSED, 0, true, false}, /* it ended in the middle of its answer */
+        {CT_ECLOSED, EHOSTUNREACH, false, true},
+        {CT_ECLOSED, ENETUNREACH, false, true},
+        {CT_ECLOSED, ETIMEDOUT, false, true},
+        {CT_ETIMEDOUT, 0, false, true},
+        {CT_EBUSY, 0, false, true},
+        {CT_ENOENT, 0, false, false}, /* a name that nobody knows */
+        {CT_EPERM, 0, false, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct ct_err err = {.code = cases[i].code, .sys = cases[i].sys};
         assert_int_equal(ct_stat_ask_is_gone(&err), cases[i].is_gone);
+        assert_int_equal(ct_stat_ask_may_answer(&err), cases[i].may_answer);
     }
 }
 

@@ -383,6 +383,19 @@ static void put_failures(struct screen *screen, const cJSON *job)
     }
 }
 
+/* In two lines if it needs them. The reason stands at the end, behind the name of a host. */
+static void put_problem(struct screen *screen, const char *problem)
+{
+    char line[CT_STAT_LINE_MAX];
+    size_t head = strlen(CT_STAT_PROBLEM);
+    size_t room = screen->columns > head ? screen->columns - head : 0;
+    const char *rest = ct_stat_line(problem, room, line);
+    put(screen, CT_STAT_PROBLEM "%s", *rest != '\0' ? line : problem);
+    if (*rest != '\0') {
+        put(screen, CT_STAT_PROBLEM_MORE "%s", rest);
+    }
+}
+
 static void put_problems(struct screen *screen, const cJSON *status)
 {
     const cJSON *problems = cJSON_GetObjectItemCaseSensitive(status, "problems"), *problem;
@@ -390,11 +403,11 @@ static void put_problems(struct screen *screen, const cJSON *status)
     cJSON_ArrayForEach(problem, problems)
     {
         if (shown++ < PROBLEMS_MAX) {
-            put(screen, "problem: %s", cJSON_IsString(problem) ? problem->valuestring : "?");
+            put_problem(screen, cJSON_IsString(problem) ? problem->valuestring : "?");
         }
     }
     if (count > PROBLEMS_MAX) {
-        put(screen, "         and %d more", count - PROBLEMS_MAX);
+        put(screen, CT_STAT_PROBLEM_MORE "and %d more", count - PROBLEMS_MAX);
     }
 }
 

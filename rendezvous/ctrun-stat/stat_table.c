@@ -24,6 +24,9 @@
 #define ID_MIN 8
 #define WHERE_MIN 40
 
+/* Of a problem on a terminal; the last one is cut. */
+#define PROBLEM_LINES 4
+
 /* Collects lines. `rc` is the first failure. */
 struct text {
     struct ct_buf *out;
@@ -448,6 +451,35 @@ void ct_stat_failure(const struct cJSON *failure, size_t columns, char out[CT_ST
                    reason);
 }
 
+const char *ct_stat_line(const char *text, size_t columns, char out[CT_STAT_LINE_MAX])
+{
+    (void)ct_text_fit(text, columns, out, CT_STAT_LINE_MAX);
+    size_t len = strlen(out); /* of the text, too: a '?' takes the place of one byte */
+    const char *blank = strrchr(out, ' ');
+    if (text[len] != '\0' && text[len] != ' ' && blank != NULL && blank > out) {
+        len = (size_t)(blank - out);
+    }
+    out[len] = '\0';
+    return len > 0 ? text + len + strspn(text + len, " ") : "";
+}
+
+static void put_problem(struct text *text, const char *problem)
+{
+    char line[CT_STAT_LINE_MAX];
+    const char *head = CT_STAT_PROBLEM;
+    size_t room = text->columns - strlen(head);
+    for (int i = 1; text->columns != SIZE_MAX && i < PROBLEM_LINES; i++) {
+        const char *rest = ct_stat_line(problem, room, line);
+        if (*rest == '\0') {
+            break;
+        }
+        put(text, "%s%s", head, line);
+        head = CT_STAT_PROBLEM_MORE;
+        problem = rest;
+    }
+    put(text, "%s%s", head, problem);
+}
+
 int ct_stat_table(const struct cJSON *status, const char *where, size_t columns, struct ct_buf *out)
 {
     struct text text = {out, columns, 0};
@@ -459,7 +491,7 @@ int ct_stat_table(const struct cJSON *status, const char *where, size_t columns,
     const cJSON *problem;
     cJSON_ArrayForEach(problem, cJSON_GetObjectItemCaseSensitive(status, "problems"))
     {
-        put(&text, "problem: %s", cJSON_IsString(problem) ? problem->valuestring : "?");
+        put_problem(&text, cJSON_IsString(problem) ? problem->valuestring : "?");
     }
     while ((job = ct_status_next_job(status, job)) != NULL) {
         put_job(&text, job);

@@ -45,8 +45,17 @@ const char *ct_stat_name(const struct cJSON *object, const char *field, char out
 #define CT_STAT_FAILURE_MAX (CT_STAT_LINE_MAX + 4)
 void ct_stat_failure(const struct cJSON *failure, size_t columns, char out[CT_STAT_FAILURE_MAX]);
 
-/* Appends a table; `where` is the address of the store. Lines that have more than `columns`, 80 or
- * more, end with "..."; SIZE_MAX = only those of CT_STAT_LINE_MAX do. CT_ENOMEM. */
+/* Writes the beginning of a text that fits into the columns, up to a blank if there is one. Returns
+ * what comes on the next line; "" = nothing does. */
+const char *ct_stat_line(const char *text, size_t columns, char out[CT_STAT_LINE_MAX]);
+
+/* What comes before each problem. Its further lines are indented by as much. */
+#define CT_STAT_PROBLEM "problem: "
+#define CT_STAT_PROBLEM_MORE "         "
+
+/* Appends a table; `where` is the address of the store. Problems that have more than `columns`, 80
+ * or more, go on in the next line; other lines end with "..." then; SIZE_MAX = only those of
+ * CT_STAT_LINE_MAX do. CT_ENOMEM. */
 CT_MUST_CHECK int ct_stat_table(const struct cJSON *status, const char *where, size_t columns,
                                 struct ct_buf *out);
 

@@ -497,6 +497,28 @@ static void test_lines_are_whole_where_no_terminal_cuts_them(void **state)
     cJSON_Delete(json);
 }
 
+/* The reason stands at the end, behind the name of a host. With a long one it was cut off. */
+static void test_a_long_problem_takes_several_lines(void **state)
+{
+    cJSON *json =
+        document("{\"health\":\"degraded\",\"problems\":[\"job j: rank 5 on " X10 X10 X10
+                 ": process 42 exited with code 3 after it had written no progress\",\"b\","
+                 "\"" X10 X10 X10 X10 X10 X10 X10 X10 X10 X10 X10 X10 X10 X10 X10 X10 X10 X10 X10
+                     X10 X10 X10 X10 X10 X10 X10 X10 X10 X10 X10 "\"]}");
+    (void)state;
+    assert_true(table_has(json, 80,
+                          "\nproblem: job j: rank 5 on " X10 X10 X10 ": process 42 exited with\n"
+                          "         code 3 after it had written no progress\nproblem: b\n"));
+    assert_true(table_has(json, SIZE_MAX,
+                          "\nproblem: job j: rank 5 on " X10 X10 X10
+                          ": process 42 exited with code 3 after it had written no progress\n"));
+    /* One without blanks, and without end. */
+    assert_true(table_has(json, 80,
+                          "\n         " X10 X10 X10 X10 X10 X10 X10 "x\n"
+                          "         " X10 X10 X10 X10 X10 X10 "xxxxxxxx...\n"));
+    cJSON_Delete(json);
+}
+
 /* A job of this name was shown as \xc3\xbc. */
 static void test_names_are_shown_as_they_are(void **state)
 {
@@ -546,6 +568,7 @@ int main(void)
         cmocka_unit_test(test_health_says_how_long_a_job_has_hung),
         cmocka_unit_test(test_a_long_name_is_cut_between_two_characters),
         cmocka_unit_test(test_lines_are_whole_where_no_terminal_cuts_them),
+        cmocka_unit_test(test_a_long_problem_takes_several_lines),
         cmocka_unit_test(test_names_are_shown_as_they_are),
         cmocka_unit_test(test_each_failed_allocation_is_told),
         cmocka_unit_test(test_each_of_several_jobs_has_its_nodes),

@@ -161,7 +161,7 @@ static void what_is_cut_has_a_mark(void **state)
     assert_non_null(strstr(text, "\nFAILED generation 0: rank 6 on a: process 42 was ended by "
                                  "SIGKILL, as the ker...\n"));
     assert_non_null(strstr(text, "\nproblem: rank 5 on gpu-0123456789-cluster-example-com: process "
-                                 "42 exited with...\n"));
+                                 "42 exited with\n         code 3\n"));
     assert_non_null(strstr(text, "\njob 0123456789012345678901...: running, 2 workers, generation "
                                  "1, restarts 1 of 3\n"));
     /* No mark takes the place of a number. */

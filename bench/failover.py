@@ -1,226 +1,295 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No job is lost with its host: kills or cuts off whichever machine hosts, again and again, also while
-a generation forms, and compares the final parameters with those of an undisturbed run.
+"""No job is lost with its host. Kills or cuts off whichever machine hosts, again and again, also while a generation
+forms, and compares the parameters with those of an undisturbed run. Machines are network namespaces.
 
-    bench/failover.py [N] [--build DIR] [--seed N] [--each N] [--epochs N] [--heartbeat S]
+    bench/failover.py [--strikes N]                   four machines and a spare (200 strikes)
+    bench/failover.py --etcd PATH [--strikes N]       two machines and an etcd on a third one (100 strikes)
+    bench/failover.py --etcd PATH --etcd-outage       etcd itself is killed and brought back (12 times)
+    bench/failover.py --torchrun PYTHON               the same script under torchrun and ctrun, for comparison
 
-N strikes (200), `each` (10) for each job. A job has four machines and a spare in network namespaces, and
-runs `train --consistent`. A machine that was lost comes back as a new one. After each job: all agents
-that live ended with 0, the hash is the same, and no generation ran twice (each says its place in it).
-A second strike while a generation forms is a kill that follows a kill: with a silent machine among two
-of four that are lost at once, there is no majority. Ends with 1 when anything is wrong.
+A job runs `train --consistent` with checkpoints and is struck EACH times; then it must come to its end. A silence
+is a machine whose cable is pulled (a quarter of the strikes, half with etcd), a death a ctrun that is killed. Of
+three strikes one comes while a generation forms: a worker is killed just before, or a second host just after the
+first. A machine that was lost comes back. Each job must end with 0 on all machines, with the hashes of the
+undisturbed run after every epoch. By the logs of all agents no generation may have run twice, and no worker of a
+lost machine may have gone on beside the next world. "Next step" is the time from a strike until each machine has
+done a step.
+
+--etcd-outage, in turn: nobody is lost, the host is killed, the host is cut off. While etcd is away, the job must go
+on in its generation; after a proven death the other machine goes on alone, and a new ctrun waits for etcd and
+says so; after silence the other machine waits and says so. When etcd is back, all are together again.
+
+In parts: each run ends with a summary, and `--out FILE` adds it to those that are there and prints the sum.
+--limit stops striking in time; the job under way then ends as usual. A job that is lost leaves its logs in a folder.
+Ends with 1 when anything is wrong, a time missed (0.5 s after a death, 8 s after silence), or strikes are left.
 """
 
 import argparse
-import collections
+import contextlib
 import json
 import os
 import pathlib
 import random
-import re
-import signal
+import shutil
 import sys
+import tempfile
 import time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
-os.environ["SOURCE_ROOT"] = str(SOURCE)
+FORMING = 0.06  # seconds from a worker's death in which a generation forms
+OUTAGES = ("nobody", "death", "silence")
+DEFAULTS = {"four": 200, "etcd": 100, "outage": 12}
+SPARE_TIME = 200  # seconds that a job must have left to be struck again
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build")
+    parser.add_argument("--etcd", metavar="PATH", help="a binary of etcd")
+    parser.add_argument("--etcd-outage", action="store_true")
+    parser.add_argument("--torchrun", metavar="PYTHON", help="an interpreter that has PyTorch")
+    parser.add_argument("--strikes", type=int, metavar="N", help="or outages")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="what is random: give each part another one")
+    parser.add_argument("--each", type=int, default=10, metavar="N", help="strikes of one job (10)")
+    parser.add_argument("--silences", type=float, metavar="SHARE", help="the share of strikes that are silences")
+    parser.add_argument("--epochs", type=int, default=2000, metavar="N", help="how long a job trains (2000)")
+    parser.add_argument("--checkpoint-every", type=int, default=100, metavar="STEPS", help="0 = never (100)")
+    parser.add_argument("--heartbeat", type=float, default=3, metavar="SECONDS", help="heartbeat_timeout (3)")
+    parser.add_argument("--limit", type=float, default=3600, metavar="SECONDS", help="no strike after that (3600)")
+    parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="add the result to this file, as JSON")
+    args = parser.parse_args()
+    if args.etcd_outage and args.etcd is None:
+        parser.error("--etcd-outage needs --etcd PATH")
+    if args.torchrun and args.etcd:
+        parser.error("--torchrun and --etcd exclude each other")
+    args.mode = "outage" if args.etcd_outage else "etcd" if args.etcd else "four"
+    args.strikes = DEFAULTS[args.mode] if args.strikes is None else args.strikes
+    args.silences = (0.25 if args.mode == "four" else 0.5) if args.silences is None else args.silences
+    if args.strikes < 1 or args.each < 1 or args.epochs < 1 or not 0 <= args.silences <= 1:
+        parser.error("--strikes, --each and --epochs are at least 1, and --silences is from 0 to 1")
+    return args
+
+
+args = arguments()
+os.environ |= {"SOURCE_ROOT": str(SOURCE), "BUILD_ROOT": str(args.build.resolve())}
 sys.path.insert(0, str(SOURCE / "tests" / "integration"))
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-parser.add_argument("strikes", nargs="?", type=int, default=200)
-parser.add_argument("--build", type=pathlib.Path, default=SOURCE / "build")
-parser.add_argument("--seed", type=int, default=1)
-parser.add_argument("--each", type=int, default=10)
-parser.add_argument("--epochs", type=int, default=1500)
-parser.add_argument("--heartbeat", type=float, default=3)
-args = parser.parse_args()
-os.environ["BUILD_ROOT"] = str(args.build.resolve())
-
-import testlib  # noqa: E402
-from testlib import idx, netns, wait_until  # noqa: E402
-
-PATIENCE = 120
-PLACE = re.compile(r"generation (\d+): node (\d+) of (\d+), ranks? (\d+)")
-HOSTS = re.compile(r"hosts the job's store now, at ([\d.]+) port (\d+)")
+import testlib  # noqa: E402 the paths come first
+from strikes import beside, etcd, job, verdict  # noqa: E402
+from testlib import idx  # noqa: E402
 
 
-class Agent:
-    def __init__(self, job, machine):
-        self.machine = machine
-        self.proc = job.case.start(
-            *job.cluster.nodes[machine], testlib.program("ctrun"), "--nproc-per-node", 1, "--nnodes", "4",
-            "--spares", 1, "--max-restarts", 1000000, "--rdzv-backend", "c10d", "--rdzv-endpoint", job.endpoint,
-            "--token-file", job.token, "--rdzv-conf", f"join_timeout=120,last_call_timeout=0.3,heartbeat_timeout={args.heartbeat}",
-            "train", "--data", job.data, "--hidden", "24,16", "--batch-size", "36", "--device", "cpu",
-            "--consistent", "--epochs", args.epochs, "--metrics", job.metrics, env={"OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-
-    def places(self):
-        return [tuple(map(int, found)) for found in PLACE.findall(self.proc.err)]
-
-    def generation(self):
-        places = self.places()
-        return places[-1][0] if places else -1
-
-    def joined(self):
-        return bool(self.places()) or "waits as a spare" in self.proc.err
-
-    def ended(self):
-        return self.proc.popen.poll() is not None
-
-
-class Job:
-    def __init__(self, case, data, token, number):
-        self.case, self.data, self.token = case, data, token
-        self.metrics = case.tmp / f"metrics-{number}"
-        self.cluster = netns.Cluster(case, 5)
-        self.endpoint = f"{self.cluster.addresses[0]}:29400"
-        self.agents, self.all = [], []
-        for machine in range(5):
-            self.add(machine)
-            if machine == 0:
-                wait_until(lambda: "waiting for" in self.agents[0].proc.err or self.agents[0].ended(), "host", PATIENCE)
-        self.host = self.agents[0]
-
-    def add(self, machine):
-        self.look()
-        self.agents.append(Agent(self, machine))
-        self.all.append(self.agents[-1])
-
-    def over(self):
-        """Has any agent ended that was in the job? One that loses its host while it joins has no vote and no
-        record; it ends, and is started again, as Slurm or systemd would do."""
-        for agent in [a for a in self.agents if a.ended() and a.proc.popen.returncode == 121 and not a.joined()]:
-            self.agents.remove(agent)
-            self.add(agent.machine)
-        return any(agent.ended() for agent in self.agents)
-
-    def newest(self):
-        return max(agent.generation() for agent in self.agents)
-
-    def whole(self):
-        """Four run the newest generation, and a fifth waits."""
-        top = self.newest()
-        placed = [agent for agent in self.agents if agent.generation() == top >= 0]
-        others = [agent for agent in self.agents if agent not in placed]
-        return len(placed) == 4 and len(others) == 1 and "waits as a spare" in others[0].proc.err
-
-    def strike(self, rng, kill_only):
-        """Kills or cuts off the host; returns (machine, was it cut off, when)."""
-        victim, cut = self.host, not kill_only and rng.random() < 0.25
-        self.agents.remove(victim)
-        if cut:
-            self.cluster.cut(victim.machine)
-        else:
-            victim.proc.signal(signal.SIGKILL)
-        return victim, cut, time.monotonic()
-
-    def look(self):
-        """Finds out who hosts: whom most of the living name last. One that was elected and not joined gives up."""
-        named = [HOSTS.findall(agent.proc.err)[-1:] for agent in self.agents]
-        named = collections.Counter(found[0] for found in named if found)
-        for (address, port), _ in named.most_common(1):
-            self.endpoint = f"{address}:{port}"
-            machine = self.cluster.addresses.index(address)
-            self.host = next((agent for agent in self.agents if agent.machine == machine), self.host)
-
-    def next_host(self):
-        """Waits until others name a host that lives."""
-        wait_until(lambda: self.look() or self.over() or self.host in self.agents, "another host", PATIENCE)
-        return not self.over()
-
-
-def last_hash(metrics):
-    events = [json.loads(line) for line in metrics.read_text().splitlines()]
-    return [event["param_hash"] for event in events if "param_hash" in event][-1]
-
-
-def play(case, data, token, number, rng, times):
-    """One job; returns (strikes, what is wrong)."""
-    job, strikes = Job(case, data, token, number), 0
-    while strikes < args.each:
-        if not wait_until(lambda: job.over() or job.whole(), "a whole job", PATIENCE) or job.over():
-            break
-        time.sleep(rng.random() * 0.5)
-        job.look()
-        lost = []
-        for second in range(2 if rng.random() < 0.3 else 1):
-            newest = job.newest()
-            victim, cut, when = job.strike(rng, second == 1)
-            strikes += 1
-            lost.append((victim, cut))
-            if not job.next_host() or cut:
-                break
-        if len(lost) == 1 and not job.over():  # of two that are lost, one must come back first
-            wait_until(lambda: job.over() or job.newest() > newest, "the next generation", PATIENCE)
-            if not job.over():
-                times["silence" if cut else "death"].append(time.monotonic() - when)
-        for victim, cut in lost:
-            if cut:
-                code = victim.proc.wait(PATIENCE).code
-                job.cluster.join(victim.machine)
-                if code != 121:
-                    return strikes, [f"the machine that was cut off ended with {code}"]
-            else:
-                victim.proc.popen.wait()
-            if not job.over():
-                job.add(victim.machine)
-    wrong = []
-    for agent in job.agents:
-        result = agent.proc.wait(600)
-        late = not agent.joined() and result.code in (1, 120, 121)  # the job ended while it joined
-        if result.code != 0 and not late:
-            wrong.append(f"machine {agent.machine} ended with {result.code}:\n{result}")
-    worlds = {}
-    for agent in job.all:
-        for generation, node, count, rank in agent.places():
-            if (node, count) in worlds.setdefault(generation, {}):
-                wrong.append(f"generation {generation} has node {node} twice")
-            worlds[generation][(node, count)] = agent
-    for generation, nodes in worlds.items():
-        if len({count for _, count in nodes}) != 1:
-            wrong.append(f"generation {generation} is two worlds: {sorted(nodes)}")
-    if wrong:
-        wrong += [f"machine {agent.machine}: {agent.proc.err}" for agent in job.all]
-    return strikes, wrong or [last_hash(job.metrics)]
-
-
-class Bench(testlib.Case):
+class Case(testlib.Case):
     def runTest(self):
-        token, data = self.tmp / "token", idx.write_dataset(self.tmp)
-        token.touch(mode=0o600)
-        token.write_text("correct-horse-battery-staple\n")
-        calm, begun = self.tmp / "calm", time.monotonic()
-        result = self.ctrun(
-            "-n", 2, "train", "--data", data, "--hidden", "24,16", "--batch-size", "36", "--device", "cpu",
-            "--consistent", "--epochs", args.epochs, "--metrics", calm, deadline=600)  # fmt: skip
-        self.assertEqual(result.code, 0, result)
-        print(f"undisturbed: {time.monotonic() - begun:.1f} s", flush=True)
-        want, done, number, times = last_hash(calm), 0, 0, {"death": [], "silence": []}
-        while done < args.strikes:
-            rng = random.Random(f"{args.seed}/{number}")
-            strikes, (found, *more) = play(self, data, token, number, rng, times)
-            number, done = number + 1, done + strikes
-            if found != want or more:
-                print(f"job {number - 1} of seed {args.seed}, after {strikes} strikes: {found}", *more, sep="\n")
-                sys.exit(1)
-            self.doCleanups()
-            self.tmp.mkdir(exist_ok=True)
-            token.touch(mode=0o600)
-            token.write_text("correct-horse-battery-staple\n")
-            idx.write_dataset(self.tmp)
-            print(f"{done} strikes, {number} jobs: one hash, none lost", flush=True)
-        for kind, values in times.items():
-            if values:
-                values.sort()
-                print(f"{kind}: next generation after {values[len(values) // 2]:.3f} s (median), {values[-1]:.3f} s at most, {len(values)} times")
+        pass
+
+
+@contextlib.contextmanager
+def new_case():
+    """A folder of its own, with the data; what was started there is ended."""
+    case = Case()
+    case.setUp()
+    try:
+        case.data = idx.write_dataset(case.tmp)
+        yield case
+    finally:
+        case.doCleanups()
+
+
+def undisturbed():
+    """The metrics of one without any job of several machines."""
+    with new_case() as case:
+        metrics, begun = case.tmp / "metrics", time.monotonic()
+        result = case.ctrun(
+            "-n", 2, "train", "--data", case.data, *job.TRAIN, "--epochs", args.epochs, "--metrics", metrics,
+            env={"OMP_NUM_THREADS": "1"}, deadline=600)  # fmt: skip
+        if result.code != 0:
+            sys.exit(f"the undisturbed training failed: {result}")
+        text = metrics.read_text()
+    print(f"undisturbed: hash {verdict.end_hash(text)} after {time.monotonic() - begun:.1f} s", flush=True)
+    return text
+
+
+class Strikes:
+    """Strikes that are left, for one job after another."""
+
+    def __init__(self):
+        self.rng = random.Random(f"{args.seed}")
+        self.plan = verdict.in_parts(args.strikes, args.silences, self.rng)
+        self.left = len(self.plan)
+        self.end = time.monotonic() + args.limit
+
+    def may_go_on(self):
+        return self.left > 0 and time.monotonic() < self.end
+
+    def play(self, now):
+        """Strikes one job, until it was struck often enough or is over."""
+        for _ in range(args.each):
+            if not self.may_go_on() or time.monotonic() > now.begun + job.LIFE - SPARE_TIME:
+                return
+            if not now.wait(now.whole, "a job that is whole, with a step on each machine"):
+                return
+            time.sleep(self.rng.random() * 0.5)
+            if now.tend():
+                return
+            if now.look():
+                self.strike(now)
+
+    def strike(self, now):
+        forming = self.rng.random() < 0.3
+        before = now.newest()
+        if forming:
+            self.rng.choice(now.world()[0] or now.agents).kill_worker()
+            time.sleep(self.rng.random() * FORMING)
+        victim, cut = self.hit(now, before, forming)
+        lost = [victim]
+        # A machine that is silent may be alive, and then two of four are no majority.
+        if not cut and not forming and now.size > 2 and self.plan[:1] == [False] and self.rng.random() < 0.2:
+            if not now.next_host():
+                return
+            lost.append(self.hit(now, before, True)[0])
+        if len(lost) == 1:  # of two, one must come back first
+            seconds = now.seconds()
+            if seconds is None:
+                return
+            now.tally.times["silence" if cut else "death"].append(seconds)
+        for victim in lost:
+            if not now.over:
+                now.replace(victim)
+
+    def hit(self, now, before, disturbed):
+        """Strikes the host. Was the generation after that one still forming, if one was?"""
+        cut = self.plan.pop(0)
+        self.left -= 1
+        victim = now.strike(cut)
+        now.tally.counts["forming"] += disturbed and now.forms(before, victim)
+        return victim, cut
+
+
+class Outages(Strikes):
+    """Of etcd."""
+
+    HOLD = 2.5  # leases
+
+    def strike(self, now):
+        self.left -= 1
+        kind = OUTAGES[self.left % len(OUTAGES)]
+        host, before, steps = now.host, now.newest(), now.host.worker()[0]
+        said = len(host.log)
+        now.etcd.kill()
+        now.tally.counts["outages"] += 1
+        now.wait(lambda: "etcd cannot be used: " in host.log[said:], "the host says that it cannot use etcd", 30)
+        now.hold(self.HOLD * args.heartbeat, lambda: now.newest() == before, "the job noticed that etcd was lost")
+        if now.over:
+            return
+        if host.worker()[0] <= steps:
+            raise job.Lost("no step was done while etcd was away")
+        victim = {"nobody": lambda *_: None, "death": self.death, "silence": self.silence}[kind](now, before)
+        if now.over:
+            return
+        now.etcd.start()
+        if victim is None:
+            now.wait(lambda: "etcd answers again" in host.log[said:], "the host says that etcd is back", 30)
+            now.hold(args.heartbeat, lambda: now.newest() == before, "the job noticed that etcd came back")
+            return
+        if kind == "silence":
+            back_ns = time.monotonic_ns()
+            if now.wait(now.stepped, "the next step after etcd came back"):
+                now.tally.times["etcd"].append((now.stepped() - back_ns) / 1e9)
+                now.replace(victim)
+
+    def death(self, now, _):
+        """The other one goes on, as it knows that the host is dead. The new one does not come in without etcd."""
+        victim = now.strike(False)
+        seconds = now.seconds()
+        if seconds is None:
+            return victim
+        now.tally.times["death without etcd"].append(seconds)
+        fresh, alone = now.add(victim.machine), now.newest()
+        now.wait(lambda: verdict.waits_for_etcd(fresh.log), "a new ctrun says that it waits for etcd", 30)
+        now.hold(self.HOLD * args.heartbeat, lambda: now.newest() == alone and not fresh.joined(),
+                 "somebody joined while etcd was away")  # fmt: skip
+        return victim
+
+    def silence(self, now, before):
+        """The other one cannot know whether the host goes on, so it waits."""
+        left = next(agent for agent in now.agents if agent is not now.host)
+        said = len(left.log)
+        victim = now.strike(True)
+        now.wait(lambda: verdict.waits_for_etcd(left.log[said:]), "the other machine says that it waits for etcd", 30)
+        now.hold(self.HOLD * args.heartbeat, lambda: now.newest() == before, "a generation began without etcd")
+        return victim
+
+
+def keep_logs(case, now):
+    """The case's folder goes; what its agents said stays."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"ctrun-failover-{args.seed}-{now.number}-"))
+    for agent in now.lives:
+        (folder / f"{agent.name.replace(', ', '-').replace(' ', '-')}.log").write_text(f"{agent.log}\n{agent.proc.out}")
+    if now.metrics.exists():
+        shutil.copy(now.metrics, folder)
+    return folder
+
+
+def play(kind, strikes, calm, number, tally):
+    """One job. Returns whether all was well."""
+    with new_case() as case:
+        begun, before = time.monotonic(), tally.strikes() + tally.counts["outages"]
+        now, ended, wrong = kind(case, args, number, tally), False, []
+        try:
+            now.begin()
+            strikes.play(now)
+            now.finish()
+            ended = True
+        except (job.Lost, AssertionError) as why:
+            tally.counts["lost"] += 1
+            wrong.append(str(why))
+        tally.counts["jobs"] += 1
+        wrong += [text for text in now.judge(calm, ended) if text not in wrong]
+        done = tally.strikes() + tally.counts["outages"] - before
+        print(f"job {number}: {done} times, {max(a.generation() for a in now.lives) + 1} generations, "
+              f"{time.monotonic() - begun:.0f} s{': ' if wrong else ''}{'; '.join(wrong)}", flush=True)  # fmt: skip
+        if wrong:
+            print(f"  what its agents said is in {keep_logs(case, now)}", flush=True)
+        return not wrong
+
+
+def add_up(part, what):
+    """Adds this part to the file, and prints the sum of the parts of its kind."""
+    parts = json.loads(args.out.read_text()) if args.out.exists() else []
+    parts.append({"what": what, "seed": args.seed, **part.fields()})
+    args.out.write_text(json.dumps(parts, indent=1) + "\n")
+    total = verdict.Tally()
+    same = [fields for fields in parts if fields["what"] == what]
+    for fields in same:
+        total.add(verdict.Tally(**fields))
+    print(f"sum of {len(same)} runs, {what}: {total.line()}", *total.slow(), sep="\n", flush=True)
+
+
+def main():
+    if args.torchrun:
+        return 0 if beside.compare(new_case, args.torchrun) else 1
+    what = "four machines and a spare"
+    if args.etcd:
+        args.etcd = etcd.Binary(args.etcd)
+        what = f"two machines and etcd {args.etcd.version}"
+    print(f"{what}, seed {args.seed}", flush=True)
+    begun, tally, number = time.monotonic(), verdict.Tally(), 0
+    strikes = Outages() if args.mode == "outage" else Strikes()
+    calm, fine = undisturbed(), True
+    while fine and strikes.may_go_on():
+        fine = play(job.TwoWithEtcd if args.etcd else job.FourAndSpare, strikes, calm, number, tally)
+        number += 1
+    left = f", {strikes.left} of {args.strikes} left" if strikes.left > 0 else ""
+    print(f"seed {args.seed}, {time.monotonic() - begun:.0f} s{left}: {tally.line()}", *tally.slow(), sep="\n", flush=True)
+    if args.out is not None:
+        add_up(tally, what)
+    return 1 if tally.broken() or tally.slow() or strikes.left > 0 else 0
 
 
 if __name__ == "__main__":
-    bench = Bench()
-    bench.setUp()
     try:
-        bench.runTest()
-    finally:
-        bench.doCleanups()
+        sys.exit(main())
+    except etcd.NoEtcd as why:
+        sys.exit(f"bench/failover.py: {why}")

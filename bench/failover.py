@@ -9,8 +9,8 @@ forms, and compares the parameters with those of an undisturbed run. Machines ar
     bench/failover.py --torchrun PYTHON               the same script under torchrun and ctrun, for comparison
 
 A job runs `train --consistent` with checkpoints and is struck EACH times; then it must come to its end. A silence
-is a machine whose cable is pulled (a quarter of the strikes, half with etcd), a death a ctrun that is killed. Of
-three strikes one comes while a generation forms: a worker is killed just before, or a second host just after the
+is a machine whose cable is pulled (a quarter of the strikes, half with etcd), a death a ctrun that is killed. About
+three of ten strikes come while a generation forms: a worker is killed just before, or a second host just after the
 first. A machine that was lost comes back. Each job must end with 0 on all machines, with the hashes of the
 undisturbed run after every epoch. By the logs of all agents no generation may have run twice, and no worker of a
 lost machine may have gone on beside the next world. "Next step" is the time from a strike until each machine has
@@ -38,8 +38,8 @@ import time
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 FORMING = 0.06  # seconds from a worker's death in which a generation forms
-OUTAGES = ("nobody", "death", "silence")
-DEFAULTS = {"four": 200, "etcd": 100, "outage": 12}
+# By mode: strikes, those of each job, the share of silences, epochs. A job must be long enough to be struck so often.
+DEFAULTS = {"four": (200, 10, 0.25, 1500), "etcd": (100, 10, 0.5, 3500), "outage": (12, 3, 0, 7000)}
 SPARE_TIME = 200  # seconds that a job must have left to be struck again
 
 
@@ -51,10 +51,10 @@ def arguments():
     parser.add_argument("--torchrun", metavar="PYTHON", help="an interpreter that has PyTorch")
     parser.add_argument("--strikes", type=int, metavar="N", help="or outages")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="what is random: give each part another one")
-    parser.add_argument("--each", type=int, default=10, metavar="N", help="strikes of one job (10)")
+    parser.add_argument("--each", type=int, metavar="N", help="strikes of one job (10), or outages (3)")
     parser.add_argument("--silences", type=float, metavar="SHARE", help="the share of strikes that are silences")
-    parser.add_argument("--epochs", type=int, default=2000, metavar="N", help="how long a job trains (2000)")
-    parser.add_argument("--checkpoint-every", type=int, default=100, metavar="STEPS", help="0 = never (100)")
+    parser.add_argument("--epochs", type=int, metavar="N", help="how long a job trains (1500, 3500, 7000)")
+    parser.add_argument("--checkpoint-every", type=int, default=50, metavar="STEPS", help="0 = never (50)")
     parser.add_argument("--heartbeat", type=float, default=3, metavar="SECONDS", help="heartbeat_timeout (3)")
     parser.add_argument("--limit", type=float, default=3600, metavar="SECONDS", help="no strike after that (3600)")
     parser.add_argument("--out", type=pathlib.Path, metavar="FILE", help="add the result to this file, as JSON")
@@ -64,8 +64,9 @@ def arguments():
     if args.torchrun and args.etcd:
         parser.error("--torchrun and --etcd exclude each other")
     args.mode = "outage" if args.etcd_outage else "etcd" if args.etcd else "four"
-    args.strikes = DEFAULTS[args.mode] if args.strikes is None else args.strikes
-    args.silences = (0.25 if args.mode == "four" else 0.5) if args.silences is None else args.silences
+    for name, value in zip(("strikes", "each", "silences", "epochs"), DEFAULTS[args.mode]):
+        if getattr(args, name) is None:
+            setattr(args, name, value)
     if args.strikes < 1 or args.each < 1 or args.epochs < 1 or not 0 <= args.silences <= 1:
         parser.error("--strikes, --each and --epochs are at least 1, and --silences is from 0 to 1")
     return args
@@ -173,12 +174,10 @@ class Outages(Strikes):
     HOLD = 2.5  # leases
 
     def strike(self, now):
-        self.left -= 1
-        kind = OUTAGES[self.left % len(OUTAGES)]
+        kind = verdict.Tally.OUTAGES[self.left % 3]
         host, before, steps = now.host, now.newest(), now.host.worker()[0]
         said = len(host.log)
         now.etcd.kill()
-        now.tally.counts["outages"] += 1
         now.wait(lambda: "etcd cannot be used: " in host.log[said:], "the host says that it cannot use etcd", 30)
         now.hold(self.HOLD * args.heartbeat, lambda: now.newest() == before, "the job noticed that etcd was lost")
         if now.over:
@@ -192,12 +191,16 @@ class Outages(Strikes):
         if victim is None:
             now.wait(lambda: "etcd answers again" in host.log[said:], "the host says that etcd is back", 30)
             now.hold(args.heartbeat, lambda: now.newest() == before, "the job noticed that etcd came back")
-            return
-        if kind == "silence":
+        elif kind == "silence":
             back_ns = time.monotonic_ns()
-            if now.wait(now.stepped, "the next step after etcd came back"):
-                now.tally.times["etcd"].append((now.stepped() - back_ns) / 1e9)
-                now.replace(victim)
+            done_ns = now.wait(now.stepped, "the next step after etcd came back")
+            if done_ns is None:
+                return
+            now.tally.times["etcd"].append((done_ns - back_ns) / 1e9)
+            now.replace(victim)
+        if kind == "nobody" or now.wait(now.whole, "both are together again"):
+            self.left -= 1
+            now.tally.counts[kind] += 1
 
     def death(self, now, _):
         """The other one goes on, as it knows that the host is dead. The new one does not come in without etcd."""
@@ -235,7 +238,7 @@ def keep_logs(case, now):
 def play(kind, strikes, calm, number, tally):
     """One job. Returns whether all was well."""
     with new_case() as case:
-        begun, before = time.monotonic(), tally.strikes() + tally.counts["outages"]
+        begun, before = time.monotonic(), tally.strikes() + tally.outages()
         now, ended, wrong = kind(case, args, number, tally), False, []
         try:
             now.begin()
@@ -247,21 +250,21 @@ def play(kind, strikes, calm, number, tally):
             wrong.append(str(why))
         tally.counts["jobs"] += 1
         wrong += [text for text in now.judge(calm, ended) if text not in wrong]
-        done = tally.strikes() + tally.counts["outages"] - before
-        print(f"job {number}: {done} times, {max(a.generation() for a in now.lives) + 1} generations, "
-              f"{time.monotonic() - begun:.0f} s{': ' if wrong else ''}{'; '.join(wrong)}", flush=True)  # fmt: skip
+        done = tally.strikes() + tally.outages() - before
+        generations = 1 + max((agent.generation() for agent in now.lives), default=-1)
+        print(f"job {number}: {done} times, {generations} generations, {time.monotonic() - begun:.0f} s", *wrong, sep="\n  ", flush=True)
         if wrong:
             print(f"  what its agents said is in {keep_logs(case, now)}", flush=True)
         return not wrong
 
 
 def add_up(part, what):
-    """Adds this part to the file, and prints the sum of the parts of its kind."""
+    """Adds this part to the file, and prints the sum of the parts of its kind, which have one hash."""
     parts = json.loads(args.out.read_text()) if args.out.exists() else []
-    parts.append({"what": what, "seed": args.seed, **part.fields()})
+    parts.append({"what": what, "seed": args.seed, "epochs": args.epochs, **part.fields()})
     args.out.write_text(json.dumps(parts, indent=1) + "\n")
     total = verdict.Tally()
-    same = [fields for fields in parts if fields["what"] == what]
+    same = [fields for fields in parts if (fields["what"], fields["epochs"]) == (what, args.epochs)]
     for fields in same:
         total.add(verdict.Tally(**fields))
     print(f"sum of {len(same)} runs, {what}: {total.line()}", *total.slow(), sep="\n", flush=True)
@@ -273,7 +276,7 @@ def main():
     what = "four machines and a spare"
     if args.etcd:
         args.etcd = etcd.Binary(args.etcd)
-        what = f"two machines and etcd {args.etcd.version}"
+        what = f"two machines and etcd {args.etcd.version}{', which is lost' if args.etcd_outage else ''}"
     print(f"{what}, seed {args.seed}", flush=True)
     begun, tally, number = time.monotonic(), verdict.Tally(), 0
     strikes = Outages() if args.mode == "outage" else Strikes()

@@ -108,7 +108,8 @@ def in_parts(strikes, share, rng):
 class Tally:
     """What was done and seen; several runs add up."""
 
-    # Also counted, by name: deaths, silences, forming, outages, jobs, lost, worlds, parameters, late.
+    OUTAGES = ("nobody", "death", "silence")  # what happens while etcd is away
+    # Counted: deaths, silences, forming, jobs, lost, worlds, parameters, late, and each of these.
     LIMITS = {"death": 0.5, "silence": 8.0}  # seconds to the next step of all machines
     TIMES = {
         "death": "after a death", "silence": "after silence", "death without etcd": "after a death while etcd was away",
@@ -132,9 +133,14 @@ class Tally:
     def strikes(self):
         return self.counts["deaths"] + self.counts["silences"]
 
+    def outages(self):
+        return sum(self.counts[kind] for kind in self.OUTAGES)
+
     def line(self):
         c = self.counts
-        outages = f", {c['outages']} outages of etcd" if c["outages"] else ""
+        outages = ", ".join(f"{c[kind]} with {kind} lost" if kind == "nobody" else f"{c[kind]} with a {kind}"
+                            for kind in self.OUTAGES if c[kind] > 0)  # fmt: skip
+        outages = f", {self.outages()} outages of etcd ({outages})" if outages else ""
         late = f", {c['late']} newcomers were too late" if c["late"] else ""
         same = self.hashes[0] if len(self.hashes) == 1 else " and ".join(self.hashes) or "none"
         text = (

@@ -96,6 +96,8 @@ class Sums(testlib.Case):
         self.assertIn("next step after a death: 0.450 s (median of 4; 0.200 to 0.700)", total.line())
         self.assertEqual(total.slow(), ["missed: 2 of 4 took 0.5 s or more after a death"])
         self.assertFalse(total.broken())
+        lost = verdict.Tally(counts={"nobody": 2, "death": 1}, hashes=["aa"])
+        self.assertIn("), 3 outages of etcd (2 with nobody lost, 1 with a death) in 0 jobs: ", lost.line())
         for wrong in ({"counts": {"lost": 1}}, {"counts": {"worlds": 1}}, {"counts": {"parameters": 1}}, {"hashes": ["bb"]}):
             other = verdict.Tally(**part)
             other.add(verdict.Tally(**wrong))

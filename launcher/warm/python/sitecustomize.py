@@ -249,12 +249,26 @@ def make_plan(kind, program, names):
 # ---- the spare -----------------------------------------------------------------------------------------------
 
 
+class Missed:
+    """Stands last in sys.meta_path and notes which modules imports have looked for in vain. The program's folder is
+    not in sys.path yet, and may have them."""
+
+    def __init__(self):
+        self.names = set()
+
+    def find_spec(self, name, path=None, target=None):
+        if path is None:
+            self.names.add(name)
+
+
 class Spare:
     def __init__(self, channel, descriptor):
         self.channel = channel
         self.descriptor = descriptor
         self.given = {}  # the environment with which ctrun has started this process
         self.seen = set()  # variables that imports have read or written
+        self.missed = Missed()
+        self.streams = [identity(stream) for stream in range(3)]
         self.environ_class = type(os.environ)
         self.files = {}
         self.site_modules = set(sys.modules)
@@ -279,7 +293,12 @@ class Spare:
 
         os.environ.__class__ = os.environb.__class__ = Recorder
 
+    def stop_recording(self):
+        os.environ.__class__ = os.environb.__class__ = self.environ_class
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self.missed]
+
     def import_all(self, text):
+        sys.meta_path.append(self.missed)
         self.plan = text.split("\n") if text else []
         for line in self.plan:
             if not line.startswith("i "):
@@ -307,7 +326,11 @@ class Spare:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             raise Refusal("an import has started a process")
         except ChildProcessError:
-            pass
+            if in_own_session():  # its parent has ended
+                raise Refusal("an import has started a process")
+        for stream in range(3):
+            if identity(stream) != self.streams[stream]:
+                raise Refusal("an import has closed or replaced descriptor %d" % stream)
         if os.getcwd() != self.cwd:
             raise Refusal("an import has changed the working directory")
         for name in os.listdir("/proc/self/fd"):
@@ -322,8 +345,8 @@ class Spare:
 
     def note_files(self, began):
         for module in list(sys.modules.values()):
-            path = getattr(module, "__file__", None)
-            if isinstance(path, str) and path not in self.files:
+            path = file_of(module)
+            if path is not None and path not in self.files:
                 self.files[path] = stamp(path)
                 # Package managers give a file the time that it has in the package.
                 if self.files[path][0] > began or placed(path) > began:
@@ -345,10 +368,13 @@ class Spare:
             except OSError as error:
                 raise Refusal("%s: %s" % (folder, error.strerror))
             for name in names.intersection(sys.modules).difference(self.site_modules):
-                if os.path.dirname(getattr(sys.modules[name], "__file__", None) or "") != folder:
+                if os.path.dirname(file_of(sys.modules[name]) or "") != folder:
                     spec = self.find(name, folder)
                     if spec is not None and spec.loader is not None:
                         raise Refusal("%s in %s would be imported instead of the installed one" % (name, folder))
+            for name in names.intersection(self.missed.names):
+                if self.find(name, folder) is not None:
+                    raise Refusal("%s in %s would be found, which an import has missed" % (name, folder))
 
     @staticmethod
     def find(name, folder):
@@ -370,8 +396,20 @@ class Spare:
                 raise Refusal("an import has used %s, which is another one now" % name)
         return changed, removed
 
-    def receive(self):
-        """(message in fields, descriptors)"""
+    def check_room(self):
+        """The kernel leaves descriptors out of a message when this process may have no more."""
+        copies = []
+        try:
+            for _ in range(3):
+                copies.append(os.dup(self.descriptor))
+        except OSError as error:
+            raise Refusal("it cannot take over its streams: %s" % error.strerror)
+        finally:
+            for copy in copies:
+                os.close(copy)
+
+    def receive(self, word, count):
+        """The fields after this word, and this many descriptors."""
         import _socket
 
         data, control, _, _ = self.channel.recvmsg(MESSAGE_MAX, 256)
@@ -382,22 +420,37 @@ class Spare:
             if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
                 for at in range(0, len(content) - 3, 4):
                     descriptors.append(int.from_bytes(content[at : at + 4], sys.byteorder))
-        return os.fsdecode(data).split("\0"), descriptors
+        found, *fields = os.fsdecode(data).split("\0")
+        if found != word:
+            raise Refusal("unknown message %s" % found)
+        if len(descriptors) != count:
+            raise Refusal("it may have no more descriptors")
+        return fields, descriptors
 
     def say(self, *fields):
         self.channel.send(os.fsencode("\0".join(fields)))
 
-    def wait(self):
-        message, descriptors = self.receive()
-        if message[0] != "go" or len(descriptors) != 1:
-            raise Refusal("unknown message %s" % message[0])
-        return message, descriptors
+    def get_ready(self):
+        """Imports what ctrun names. Returns the error of the user's own sitecustomize."""
+        began = int(__import__("time").time() * 1e9)
+        (plan,), (environment,) = self.receive("import", 1)
+        self.given = read_environment(environment)
+        if os.environ["PYTHONPATH"] == "" and "PYTHONPATH" not in self.given:
+            del os.environ["PYTHONPATH"]
+        self.record()
+        error = run_users()
+        self.import_all(plan)
+        self.check_process()
+        self.note_files(began)
+        self.say("ready", str(len(sys.modules)))
+        return error
 
-    def become(self, message, descriptors):
-        kind, program = message[1:3]
+    def become(self):
+        (kind, program), (environment,) = self.receive("go", 1)
         self.check_files(kind, program)
-        changed, removed = self.check_environment(read_environment(descriptors[0]))
-        os.environ.__class__ = os.environb.__class__ = self.environ_class
+        changed, removed = self.check_environment(read_environment(environment))
+        self.check_room()
+        self.stop_recording()
         for name, value in changed.items():
             os.environ[name] = value
         for name in removed:
@@ -406,12 +459,41 @@ class Spare:
             if hasattr(finder, "invalidate_caches"):
                 finder.invalidate_caches()
         self.say("set")
-        message, descriptors = self.receive()
-        if message != ["start"] or len(descriptors) != 3:
-            os._exit(0)
+        _, descriptors = self.receive("start", 3)
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
             os.close(descriptor)
+
+
+def identity(descriptor):
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino)
+
+
+def file_of(module):
+    """The module's __file__. One that is loaded at its first use (importlib.util.LazyLoader) must not notice."""
+    try:
+        path = object.__getattribute__(module, "__dict__").get("__file__")
+    except Exception:  # anything can be in sys.modules
+        return None
+    return path if isinstance(path, str) else None
+
+
+def in_own_session():
+    """Is another process in the session of this one? A wrapper around the interpreter has a session of its own, in
+    which there may be others."""
+    if os.getsid(0) != os.getpid():
+        return False
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit() and int(name) != os.getpid() and os.getsid(int(name)) == os.getpid():
+                return True
+        except OSError:  # it has ended
+            continue
+    return False
 
 
 def put_aside(descriptor):
@@ -446,10 +528,7 @@ def strip():
         if os.path.abspath(entry) == folder:  # the first, unless a wrapper around the interpreter has added some
             del entries[at]
             break
-    if entries:
-        os.environ["PYTHONPATH"] = os.pathsep.join(entries)  # in its old place
-    else:
-        del os.environ["PYTHONPATH"]
+    os.environ["PYTHONPATH"] = os.pathsep.join(entries)  # in its old place; get_ready() knows whether it had any text
     version, descriptor, role = os.environ.pop(VARIABLE).split(":")
     return version, int(descriptor), role
 
@@ -486,22 +565,15 @@ def main():
         if sys.version_info < (3, 8):
             raise Refusal("Python %d.%d is older than 3.8" % sys.version_info[:2])
         if role == "plan":
-            message, _ = spare.receive()
-            spare.say("plan", make_plan(*message[1:4]))
+            (kind, program, names), _ = spare.receive("plan", 0)
+            spare.say("plan", make_plan(kind, program, names))
             os._exit(0)
-        began = int(__import__("time").time() * 1e9)
-        spare.record()
-        error = run_users()
-        message, descriptors = spare.receive()
-        spare.given = read_environment(descriptors[0])
-        spare.import_all(message[1])
-        spare.check_process()
-        spare.note_files(began)
-        spare.say("ready", str(len(sys.modules)))
-        spare.become(*spare.wait())
-    except Refusal as refusal:
-        spare.say("no", " ".join(str(refusal).split())[:400])
-        os._exit(0)
+        error = spare.get_ready()
+        spare.become()
+    except Exception as error:  # nearly always a Refusal
+        said = str(error) if isinstance(error, Refusal) else "%s: %s" % (type(error).__name__, error)
+        spare.say("no", " ".join(said.split())[:400])
+        os._exit(1)  # not as a worker that has done its work
     channel.close()
     if "socket" not in sys.modules and "_socket" not in before:
         del sys.modules["_socket"]

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warm starts: the part in Python alone. What it takes of a program, and what it answers at the hand-over."""
 
+import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -13,31 +15,58 @@ import testlib
 from testlib.warm_case import LIMIT, PART, PYTHON
 
 
+class Answers:
+    """What one spare has answered, and what the program has printed and ended with."""
+
+    def __init__(self):
+        self.ready = self.set = self.out = ""
+        self.code = None
+
+
+def speak(source, folder, program="pass", path=None, rank="2", plan="i spared", go=("module", "nothing")):
+    """Plays ctrun for a spare that imports a module with this source, was told that it has rank 1, and is to be a
+    worker of another rank. `path` is the PYTHONPATH of the user."""
+    (folder / "spared.py").write_text(source)
+    path = str(folder) if path is None else path
+    answers = Answers()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs, tempfile.TemporaryFile() as before, tempfile.TemporaryFile() as after:
+        for block, told in ((before, "1"), (after, rank)):
+            block.write(f"PYTHONPATH={path}\0RANK={told}\0".encode())
+            block.seek(0)
+        with tempfile.TemporaryFile() as stand_in, tempfile.TemporaryFile("w+") as out:
+            start = {"PYTHONPATH": f"{PART}:{path}" if path else str(PART), "RANK": "1",
+                     "CTRUN_WARM": f"1:{theirs.fileno()}:spare"}  # fmt: skip
+            spare = subprocess.Popen(
+                [PYTHON, "-u", "-c", program], env=start, stdin=subprocess.DEVNULL, stdout=stand_in, stderr=out,
+                pass_fds=[theirs.fileno()], cwd=folder, start_new_session=True,
+            )  # fmt: skip
+            theirs.close()
+            ours.settimeout(LIMIT)
+            try:
+                socket.send_fds(ours, [b"import\0" + plan.encode()], [before.fileno()])
+                answers.ready = ours.recv(65536).decode()
+                if answers.ready.startswith("ready"):
+                    socket.send_fds(ours, ["\0".join(("go", *go)).encode(errors="surrogateescape")], [after.fileno()])
+                    answers.set = os.fsdecode(ours.recv(65536))
+                if answers.set == "set":
+                    socket.send_fds(ours, [b"start"], [stand_in.fileno(), out.fileno(), out.fileno()])
+                ours.close()
+                answers.code = spare.wait(LIMIT)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(spare.pid, signal.SIGKILL)
+                spare.wait(LIMIT)
+            out.seek(0)
+            answers.out = out.read()
+    return answers
+
+
 class Environment(testlib.Case):
     """What the part in Python answers when the worker is to have another rank than the spare was told."""
 
     def answer(self, source):
-        (self.tmp / "ranked.py").write_text(source)
-        start = {"PYTHONPATH": f"{PART}:{self.tmp}", "RANK": "1"}
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours, theirs, tempfile.TemporaryFile() as before, tempfile.TemporaryFile() as after:
-            before.write(f"PYTHONPATH={self.tmp}\0RANK=1\0".encode())
-            after.write(f"PYTHONPATH={self.tmp}\0RANK=2\0".encode())
-            for block in (before, after):
-                block.seek(0)
-            with subprocess.Popen(
-                [PYTHON, "-u", "-c", "pass"], env={**start, "CTRUN_WARM": f"1:{theirs.fileno()}:spare"},
-                stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
-            ) as spare:  # fmt: skip
-                theirs.close()
-                ours.settimeout(LIMIT)
-                socket.send_fds(ours, [b"import\0i ranked"], [before.fileno()])
-                self.assertEqual(ours.recv(65536).partition(b"\0")[0], b"ready")
-                socket.send_fds(ours, [b"go\0module\0nothing"], [after.fileno()])
-                answer = ours.recv(65536).decode()
-                ours.close()
-                spare.wait(LIMIT)
-        return answer
+        return speak(source, self.tmp).set
 
     def test_a_variable_that_an_import_has_used_must_stay(self):
         used = ("os.environ.get('RANK')", "os.environb.get(b'RANK')", "os.getenvb(b'RANK')", "'RANK' in os.environ",
@@ -50,6 +79,67 @@ class Environment(testlib.Case):
         for use in ("os.environ.get('OTHER')", "os.environb.get(b'OTHER')"):
             with self.subTest(use):
                 self.assertEqual(self.answer(f"import os\n{use}\n"), "set")
+
+
+class HandOver(testlib.Case):
+    """What the part in Python does with imports that would make the worker differ from one that is started cold."""
+
+    def assert_refuses(self, source, reason, **how):
+        answers = speak(source, self.tmp, **how)
+        self.assertRegex(answers.set or answers.ready, "^no\0.*" + reason, answers.out)
+        self.assertNotEqual(answers.code, 0)
+
+    def test_a_spare_becomes_a_worker(self):
+        answers = speak("X = 5\n", self.tmp, "import os, spared; print(os.environ['RANK'], spared.X); raise SystemExit(3)")
+        self.assertEqual((answers.set, answers.out, answers.code), ("set", "2 5\n", 3))
+
+    def test_a_spare_that_may_have_no_more_descriptors_refuses(self):
+        """The kernel would leave out some of the three, and a spare that then ended would be a worker with the exit
+        code 0 that has done nothing."""
+        fill = ("import os, resource\nkeep = []\nresource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))\n"
+                "try:\n  while True: keep.append(os.open('/dev/null', 0))\nexcept OSError: pass\n"
+                "for fd in keep[:{free}]: os.close(fd)\n")  # fmt: skip
+        self.assert_refuses(fill.format(free=2), "it cannot take over its streams: Too many open files")
+        self.assert_refuses(fill.format(free=0), "Too many open files")
+
+    def test_an_import_that_replaces_a_stream(self):
+        for source in ("os.dup2(os.open('log', os.O_CREAT | os.O_WRONLY), 2)", "os.close(0)", "os.dup2(2, 1)"):
+            with self.subTest(source):
+                self.assert_refuses(f"import os\n{source}\n", "has closed or replaced descriptor [012]")
+
+    def test_an_import_that_leaves_a_process_in_the_background(self):
+        self.assert_refuses("import os\nos.system('sleep 100 &')\n", "has started a process")
+
+    def test_a_module_that_is_loaded_at_its_first_use_stays_unloaded(self):
+        (self.tmp / "later.py").write_text("print('loaded')\nX = 7\n")
+        source = ("import sys, importlib.util as util\nspec = util.find_spec('later')\n"
+                  "spec.loader = util.LazyLoader(spec.loader)\nlater = sys.modules['later'] = util.module_from_spec(spec)\n"
+                  "spec.loader.exec_module(later)\n")  # fmt: skip
+        answers = speak(source, self.tmp, "print('begun'); import later; print(later.X)")
+        self.assertEqual((answers.set, answers.out), ("set", "begun\nloaded\n7\n"))
+
+    def test_what_is_in_sys_modules_need_not_be_a_module(self):
+        source = ("import sys\nclass Odd:\n  def __getattr__(self, name): raise RuntimeError(name)\n"
+                  "sys.modules['odd'], sys.modules['none'], sys.modules['text'] = Odd(), None, 'text'\n")  # fmt: skip
+        self.assertEqual(speak(source, self.tmp).set, "set")
+
+    def test_a_path_of_modules_that_is_set_and_empty_stays_so(self):
+        answers = speak("", self.tmp, "import os; print(repr(os.environ['PYTHONPATH']), len(os.environ))", path="", plan="")
+        self.assertEqual(answers.set, "set")
+        self.assertRegex(answers.out, r"^'' [23]\n$")  # Python may have set LC_CTYPE
+
+    def test_what_an_import_has_not_found_and_the_program_has(self):
+        program = self.tmp / "job"
+        program.mkdir()
+        source = "import importlib.util\ntry:\n  import plugin_of_mine\nexcept ImportError: pass\n"
+        go = ("file", str(program / "program.py"))
+        self.assertEqual(speak(source, self.tmp, go=go).set, "set")
+        (program / "sitecustomize.py").write_text("")  # the interpreter does not look for it there
+        self.assertEqual(speak(source, self.tmp, go=go).set, "set")
+        (program / "plugin_of_mine").mkdir()
+        self.assert_refuses(source, "plugin_of_mine in .*/job would be found, which an import has missed", go=go)
+        source = "import importlib.util\nimportlib.util.find_spec('plugin_of_mine')\n"
+        self.assert_refuses(source, "plugin_of_mine in .*/job would be found", go=go)
 
 
 def python_itself(name):

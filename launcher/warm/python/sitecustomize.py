@@ -35,11 +35,15 @@ class Plan:
     """Reads the program, and the job's own modules that it imports, without running any of them."""
 
     # A statement that mentions one of these may change what a later import finds or does.
-    CHANGERS = {"environ", "putenv", "exec", "eval", "__import__", "import_module", "chdir"}
+    CHANGERS = {"putenv", "unsetenv", "load_dotenv", "addsitedir", "import_module", "chdir"}
+    BUILTINS = {"exec", "eval", "__import__"}  # and not the method eval() of a model
+    # So may one that does more than to read these, by a subscript or one of the methods.
+    OF_OS = {"environ", "environb"}
+    OF_SYS = {"path", "modules", "meta_path", "path_hooks"}
+    READERS = {"get", "copy", "items", "keys", "values"}
     # What a package imports only when it is used, if the program has this word: most of the time to the first
     # step of PyTorch's optimizers and of DistributedDataParallel is this import.
     LATER = {"torch": (b"optim", "torch._dynamo")}
-    OF_SYS = {"path", "modules", "meta_path", "path_hooks"}
 
     def __init__(self, folder):
         import ast
@@ -50,9 +54,14 @@ class Plan:
         self.util = importlib.util
         self.folder = folder  # sys.path[0] of the program; None = it has none
         self.imports = []
+        self.mark = ""  # of the imports that are being read, as in import_all()
+        self.changers = set(self.CHANGERS)  # and the job's own functions and classes that use one
+        self.own = {}  # the words of the other ones
         self.files = {}
         self.words = set()  # of LATER that the files have
         paths = sysconfig.get_paths()
+        alias = [ast.TypeAlias] if hasattr(ast, "TypeAlias") else []  # Python 3.12
+        self.harmless = (ast.Import, ast.ImportFrom, ast.Pass, *alias)
         self.libraries = [os.path.realpath(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 
     def is_library(self, origin):
@@ -95,11 +104,11 @@ class Plan:
                 break
         return files
 
-    def take(self, name, attributes, may_fail):
+    def take(self, name, attributes):
         parts = name.split(".")
         library, origin = self.locate(parts[0])
         if library:
-            self.imports.append(("?" if may_fail else "") + name + (":" + ",".join(attributes) if attributes else ""))
+            self.imports.append(self.mark + name + (":" + ",".join(attributes) if attributes else ""))
         elif origin and origin.endswith(".py"):
             self.follow(origin, parts, attributes)
 
@@ -115,29 +124,67 @@ class Plan:
     def changes(self, node):
         """May the statement change how later imports behave? It may if it is executed for its effect."""
         ast = self.ast
-        if isinstance(node, (ast.Import, ast.ImportFrom, ast.Pass)):
+        if isinstance(node, self.harmless):
             return False
         if isinstance(node, ast.Expr):
             return not isinstance(node.value, ast.Constant)
         if isinstance(node, ast.If):
             return self.mentions([node.test]) or any(self.changes(inner) for inner in [*node.body, *node.orelse])
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            return self.mentions(node.decorator_list)
+            defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
+            return self.mentions([*node.decorator_list, *defaults])
         if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             return not all(isinstance(target, (ast.Name, ast.Tuple)) for target in targets) or self.mentions([node])
-        return not isinstance(node, ast.ClassDef) or self.mentions([node])
+        if isinstance(node, ast.ClassDef):
+            made_of = [*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)]
+            return self.mentions(made_of) or any(self.changes(inner) for inner in node.body)
+        return True
 
     def mentions(self, nodes):
+        """Do the nodes have a word of `changers`, or do more with the environment or `sys` than to read them?"""
         ast = self.ast
         for top in nodes:
+            read = set()  # parents come before their children
             for node in ast.walk(top):
-                if isinstance(node, ast.Attribute) and node.attr in self.OF_SYS:
-                    if isinstance(node.value, ast.Name) and node.value.id == "sys":
-                        return True
-                elif (getattr(node, "id", None) or getattr(node, "attr", None)) in self.CHANGERS:
+                word = self.word(node)
+                if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                    read.add(id(node.value))
+                elif isinstance(node, ast.Attribute) and word in self.READERS:
+                    read.add(id(node.value))
+                elif isinstance(node, ast.Compare):
+                    read.update(map(id, node.comparators))
+                if word in self.changers or getattr(node, "id", None) in self.BUILTINS:
+                    return True
+                if id(node) not in read and (word in self.OF_OS or self.is_of_sys(node)):
                     return True
         return False
+
+    @staticmethod
+    def word(node):
+        return getattr(node, "id", None) or getattr(node, "attr", None)
+
+    def is_of_sys(self, node):
+        return getattr(node, "attr", None) in self.OF_SYS and getattr(node.value, "id", None) == "sys"
+
+    def learn(self, tree):
+        """Notes which of the job's own functions and classes may change how later imports behave: `X = f()` runs
+        them. Those of all files that have been read may use each other."""
+        ast = self.ast
+        statements = list(tree.body)
+        for node in statements:
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                for part in ("body", "orelse", "handlers", "finalbody"):
+                    statements.extend(getattr(node, part, []))
+            elif self.mentions(node.body):
+                self.changers.add(node.name)
+            else:
+                words = {self.word(inner) for top in node.body for inner in ast.walk(top)}
+                self.own.setdefault(node.name, set()).update(words)
+        grown = True
+        while grown:
+            grown = {name for name, words in self.own.items() if not words.isdisjoint(self.changers)} - self.changers
+            self.changers |= grown
 
     def is_guard(self, node):
         """if __name__ == "__main__":"""
@@ -157,43 +204,65 @@ class Plan:
             source = opened.read()
         tree = self.ast.parse(source, file)
         self.words.update(word for word, _ in self.LATER.values() if word in source)
+        self.learn(tree)
         package = module if os.path.basename(file) == "__init__.py" else module.rpartition(".")[0]
-        self.statements(tree.body, package, module == "__main__", False)
+        self.statements(tree.body, package, module == "__main__")
 
-    def statements(self, body, package, is_program, may_fail):
+    def statements(self, body, package, is_program):
         ast = self.ast
         for node in body:
             if getattr(node, "is_lazy", 0):  # Python 3.15: the program itself imports it at its first use
                 continue
             if isinstance(node, ast.Import):
                 for alias in node.names:
-                    self.take(alias.name, [], may_fail)
+                    self.take(alias.name, [])
             elif isinstance(node, ast.ImportFrom):
-                self.take_from(node, package, may_fail)
+                self.take_from(node, package)
+                self.changers.update(alias.asname for alias in node.names if alias.asname and alias.name in self.changers)
             elif isinstance(node, ast.Try):
-                self.statements(node.body, package, is_program, True)
+                self.tries(node, package, is_program)
             elif self.is_guard(node) and not is_program:
                 continue
             elif self.changes(node):
                 raise StopIteration  # ends the whole plan: what comes later in the program comes after it
 
-    def take_from(self, node, package, may_fail):
+    def tries(self, node, package, is_program):
+        """Imports in `try` may fail. What a handler then does may change what comes later."""
+        before = self.mark
+        handled = [inner for handler in node.handlers for inner in handler.body]
+        self.mark = "!" if before == "!" or any(self.changes(inner) for inner in handled) else "?"
+        self.statements(node.body, package, is_program)
+        self.mark = before
+        if any(self.changes(inner) for inner in [*node.orelse, *node.finalbody]):
+            raise StopIteration
+
+    def take_from(self, node, package):
         attributes = [alias.name for alias in node.names if alias.name != "*"]
         if node.level == 0:
             if node.module != "__future__":
-                self.take(node.module, attributes, may_fail)
+                self.take(node.module, attributes)
             return
         base = package.split(".") if package else []
         base = base[: len(base) - node.level + 1]
         if base:
-            self.take(".".join(base + ([node.module] if node.module else [])), attributes, may_fail)
+            self.take(".".join(base + ([node.module] if node.module else [])), attributes)
 
     def text(self):
-        tops = {line.lstrip("?").partition(":")[0].partition(".")[0] for line in self.imports}
+        tops = {line.lstrip("?!").partition(":")[0].partition(".")[0] for line in self.imports}
         later = ["?" + name for top, (word, name) in self.LATER.items() if top in tops and word in self.words]
         lines = ["i " + line for line in dict.fromkeys(self.imports + later)]
-        lines += ["f %d %d %d %s" % (*stamped, file) for file, stamped in self.files.items()]
+        lines += ["f %d %d %d %s" % (*stamped, escape(file)) for file, stamped in self.files.items()]
         return "\n".join(lines)
+
+
+def escape(path):
+    """A path may have line breaks."""
+    return path.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def unescape(text):
+    """Without a codec, which would be one more module in the spare."""
+    return "\\".join(part.replace("\\n", "\n") for part in text.split("\\\\"))
 
 
 def stamp(path):
@@ -223,11 +292,10 @@ def program_folder(kind, program):
 def make_plan(kind, program, names):
     folder = program_folder(kind, program)
     plan = Plan(folder)
-    if names:
-        plan.imports = names.split(",")
-        return plan.text()
     try:
-        if kind == "file":
+        if names:
+            plan.imports = names.split(",")
+        elif kind == "file":
             plan.read(program, "__main__")
         else:
             library, origin = plan.locate(program.split(".")[0])
@@ -241,7 +309,11 @@ def make_plan(kind, program, names):
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Refusal("its imports cannot be read: %s" % error)
     text = plan.text()
-    if len(text.encode()) > PLAN_MAX:
+    try:
+        size = len(os.fsencode(text))
+    except ValueError as error:
+        raise Refusal("its imports cannot be told: %s" % error)
+    if size > PLAN_MAX:
         raise Refusal("its list of imports is too long")
     return text
 
@@ -303,13 +375,15 @@ class Spare:
         for line in self.plan:
             if not line.startswith("i "):
                 continue
-            may_fail = line.startswith("i ?")
-            name, _, attributes = line[3 if may_fail else 2 :].partition(":")
+            mark = line[2:3] if line[2:3] in ("?", "!") else ""
+            name, _, attributes = line[2 + len(mark) :].partition(":")
             try:
                 # As the statement does it: what is no attribute of a package may be a module in it.
                 __import__(name, {}, {}, attributes.split(",") if attributes else [], 0)
             except ImportError as error:
-                if not may_fail:
+                if mark == "!":
+                    break  # the program does something about it before it imports the rest
+                if mark == "":
                     raise Refusal("import %s: %s" % (name, error))
             except BaseException as error:
                 raise Refusal("import %s: %s: %s" % (name, type(error).__name__, error))
@@ -359,6 +433,7 @@ class Spare:
         for line in self.plan:
             if line.startswith("f "):
                 mtime, size, inode, path = line[2:].split(" ", 3)
+                path = unescape(path)
                 if stamp(path) != (int(mtime), int(size), int(inode)):
                     raise Refusal("%s has changed" % path)
         folder = program_folder(kind, program)

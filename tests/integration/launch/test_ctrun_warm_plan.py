@@ -44,10 +44,10 @@ def speak(source, folder, program="pass", path=None, rank="2", plan="i spared", 
             theirs.close()
             ours.settimeout(LIMIT)
             try:
-                socket.send_fds(ours, [b"import\0" + plan.encode()], [before.fileno()])
+                socket.send_fds(ours, [b"import\0" + os.fsencode(plan)], [before.fileno()])
                 answers.ready = ours.recv(65536).decode()
                 if answers.ready.startswith("ready"):
-                    socket.send_fds(ours, ["\0".join(("go", *go)).encode(errors="surrogateescape")], [after.fileno()])
+                    socket.send_fds(ours, [os.fsencode("\0".join(("go", *go)))], [after.fileno()])
                     answers.set = os.fsdecode(ours.recv(65536))
                 if answers.set == "set":
                     socket.send_fds(ours, [b"start"], [stand_in.fileno(), out.fileno(), out.fileno()])
@@ -141,6 +141,12 @@ class HandOver(testlib.Case):
         source = "import importlib.util\nimportlib.util.find_spec('plugin_of_mine')\n"
         self.assert_refuses(source, "plugin_of_mine in .*/job would be found", go=go)
 
+    def test_what_depends_on_an_import_that_fails(self):
+        plan = "i spared\ni !no_such_module\ni csv"
+        answers = speak("", self.tmp, "import sys; print('csv' in sys.modules)", plan=plan)
+        self.assertEqual((answers.set, answers.out), ("set", "False\n"))
+        self.assertEqual(speak("", self.tmp, "import sys; print('csv' in sys.modules)", plan=plan.replace("!", "?")).out, "True\n")
+
 
 def python_itself(name):
     """The interpreter of this name, not a script that looks for it; None if there is none or it does not work."""
@@ -166,10 +172,10 @@ class Plan(unittest.TestCase):
                "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}  # fmt: skip
         with ours, theirs:
             ours.settimeout(LIMIT)
-            ours.send("\0".join(["plan", kind, str(program), names]).encode())
+            ours.send(os.fsencode("\0".join(["plan", kind, str(program), names])))
             done = subprocess.run([python, "-u", "-c", "print('went on')"], env=env, pass_fds=[theirs.fileno()],
                                   capture_output=True, text=True, cwd=self.tmp, timeout=LIMIT, check=False)  # fmt: skip
-            answer = ours.recv(65536).decode()
+            answer = os.fsdecode(ours.recv(65536))
         self.assertEqual((done.stdout, done.stderr), ("", ""))
         word, _, text = answer.partition("\0")
         return word, text
@@ -208,6 +214,59 @@ class Plan(unittest.TestCase):
                        "X = os.path.join('a')", "if sys.version_info > (3, 8): import csv"):  # fmt: skip
             self.assertEqual(self.imports(begin + middle + "\nimport json\n"), ["os", "sys", "json"], middle)
         self.assertEqual(self.imports("try:\n import csv\nexcept ImportError:\n import json\nimport xml\n"), ["?csv", "xml"])
+
+    def test_what_comes_with_an_import_that_may_fail(self):
+        # The rest is imported only if this one has not failed.
+        self.assertEqual(
+            self.imports("import sys\ntry:\n import csv\nexcept ImportError:\n sys.path.insert(0, 'x')\nimport xml\n"),
+            ["sys", "!csv", "xml"],
+        )
+        for part in ("except ImportError:\n pass\nelse:\n print()", "finally:\n print()"):
+            self.assertEqual(self.imports(f"try:\n import csv\n{part}\nimport xml\n"), ["?csv"], part)
+        # It is so, too, for what a module of the job's own imports.
+        self.assertEqual(
+            self.imports("try:\n import helper\nexcept ImportError:\n X = 1\nimport xml\n", helper="import csv\n"),
+            ["?csv", "xml"],
+        )
+
+    def test_functions_that_change_the_environment_when_they_are_called(self):
+        change = "import os\ndef f(): os.environ['A'] = '1'\n"
+        cases = (
+            ("X = f()", ["os"]), ("X: int = f()", ["os"]), ("if f(): pass", ["os"]), ("@f\nclass B: pass", ["os"]),
+            ("def g(x=f()): pass", ["os"]), ("def g(): return f()\nX = g()", ["os"]),
+            ("class B:\n def __init__(self): f()\nX = B()", ["os"]), ("class B:\n X = f()", ["os"]),
+            ("def g(): return f()", ["os", "json"]), ("class B:\n def g(self): f()", ["os", "json"]),
+            ("class B:\n 'doc'\n x: int = 3\n def eval(self): pass\nX = B().eval()", ["os", "json"]),
+        )  # fmt: skip
+        for text, names in cases:
+            with self.subTest(text):
+                self.assertEqual(self.imports(f"{change}{text}\nimport json\n"), names)
+        for text in ("import helper\nX = helper.f()", "from helper import f as g\nX = g()",
+                     "def g(): return f()\nfrom helper import f\nX = g()"):  # fmt: skip
+            with self.subTest(text):
+                self.assertEqual(self.imports(f"{text}\nimport json\n", helper=change), ["os"])
+
+    def test_to_read_the_environment_changes_nothing(self):
+        for text in ("X = os.environ['A']", "X = int(os.environ.get('A', 0))", "X = 'A' in os.environ", "X = sys.path[0]",
+                     "def f(): return os.environ['A']\nX = f()", "if os.environ.get('A'): X = 1"):  # fmt: skip
+            self.assertEqual(self.imports(f"import os, sys\n{text}\nimport json\n"), ["os", "sys", "json"], text)
+        for text in ("X = os.environ.pop('A')", "X = os.environ.setdefault('A', '')", "X = f(os.environ)", "X = load_dotenv()",
+                     "X = sys.path", "def f(): del os.environ['A']\nX = f()"):  # fmt: skip
+            self.assertEqual(self.imports(f"import os, sys\n{text}\nimport json\n"), ["os", "sys"], text)
+
+    def test_paths_that_are_no_plain_text(self):
+        for name in (b"a\nb \\ n.py", b"\\\n\\n\\\\n.py", b"\xff\xe9.py"):
+            path = os.path.join(os.fsencode(self.tmp), name)
+            with open(path, "wb") as file:
+                file.write(b"import csv\n")
+            word, plan = self.ask(PYTHON, os.fsdecode(path))
+            self.assertEqual((word, plan.partition("\n")[0]), ("plan", "i csv"), name)
+            # The spare finds the file that it names.
+            answers = speak("", self.tmp, plan=plan, go=("file", os.fsdecode(path)))
+            self.assertEqual(answers.set, "set")
+            with open(path, "ab") as file:
+                file.write(b"pass\n")
+            self.assertRegex(speak("", self.tmp, plan=plan, go=("file", os.fsdecode(path))).set, "^no\0.* has changed$")
 
     def test_the_jobs_own_modules_are_read_and_not_run(self):
         self.assertEqual(

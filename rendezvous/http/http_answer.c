@@ -6,6 +6,7 @@
  */
 #include "rendezvous/http/http_answer.h"
 
+#include "rendezvous/http/page_key.h"
 #include "rendezvous/http/prometheus.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
@@ -100,10 +101,12 @@ static int not_found(const struct ct_http_source *source, struct ct_http_answer 
 
 static int forbidden(const struct ct_http_source *source, struct ct_http_answer *out)
 {
-    (void)source;
+    bool has_token = source->key != NULL && source->key->token != NULL;
     out->code = 403;
-    return ct_buf_printf(&out->body, "{\"error\":\"this address is not admitted; it may ask for "
-                                     "/healthz only\"}\n");
+    return ct_buf_printf(&out->body,
+                         "{\"error\":\"this address is not admitted; %sit may ask for /healthz "
+                         "only\"}\n",
+                         has_token ? "without the job's token (Authorization: Bearer) " : "");
 }
 
 static int not_allowed(const struct ct_http_source *source, struct ct_http_answer *out)

@@ -462,15 +462,29 @@ static enum MHD_Result refuse_browser(struct ct_http *http, struct MHD_Connectio
     return send_answer(&http->mhd, connection, http->source.budget, &answer);
 }
 
+/* Has the job a token, and the request, too, or a key that stands for it? */
+static bool has_token(const struct ct_http *http, struct MHD_Connection *connection)
+{
+    const struct ct_page_key *key = http->source.key;
+    return key != NULL && key->token != NULL &&
+           ct_page_key_admits(key, header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION));
+}
+
+/* May this peer read the pages? Whoever has the token may from any address, as Prometheus does. */
+static bool is_admitted(const struct ct_http *http, struct MHD_Connection *connection)
+{
+    const struct peer *peer = peer_of(http, connection);
+    return peer != NULL && (peer->admitted || has_token(http, connection));
+}
+
 /* May this peer see what workers have written, and where they stand? In a job with a token, whoever
  * has it or a link; else not the other users of this machine, who see the status only. */
 static bool is_trusted(const struct ct_http *http, struct MHD_Connection *connection)
 {
     const struct ct_page_key *key = http->source.key;
     const struct peer *peer = peer_of(http, connection);
-    bool has_token = key != NULL && key->token != NULL;
-    return (has_token || (peer != NULL && peer->ours)) &&
-           ct_page_key_admits(key, header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION));
+    bool by_address = key == NULL || key->token == NULL;
+    return by_address ? peer != NULL && peer->ours : has_token(http, connection);
 }
 
 /* Answers how the job has ended, or lets the request wait for it. */
@@ -497,7 +511,7 @@ static enum MHD_Result send_end(struct ct_http *http, struct MHD_Connection *con
     return MHD_YES;
 }
 
-/* Answers what belongs to the live page, to a peer whose address is admitted. A request that has
+/* Answers what belongs to the live page, to a peer that is admitted. A request that has
  * to wait gets another context. */
 static enum MHD_Result send_page(struct ct_http *http, struct MHD_Connection *connection,
                                  const char *method, const char *path, void **request)
@@ -608,8 +622,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (first && method_is_known(method, path)) {
         return MHD_YES;
     }
-    const struct peer *peer = peer_of(http, connection);
-    bool admitted = peer != NULL && peer->admitted;
+    bool admitted = is_admitted(http, connection);
     bool page = is_of_page(http, connection, path) && method_is_known(method, path);
     http->stats.requests++;
     const struct ct_page_request asked = page_request(http, connection);

@@ -40,13 +40,16 @@ print("done", flush=True)
 sys.stdin.readline()
 """
 
-# Prints the codes of pages, as a browser asks for them.
+# Prints the codes of pages, as a browser asks for them, or who sends a token.
 PAGES = """
 import sys, urllib.error, urllib.request
+headers = {"Accept": "text/html"}
+if len(sys.argv) > 3:
+    headers["Authorization"] = "Bearer " + sys.argv[3]
 for page in ("healthz", "status", "", "page/data", "page/events", "page/rank/0/0"):
     url = f"http://{sys.argv[1]}:{sys.argv[2]}/{page}"
     try:
-        print(urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": "text/html"})).status)
+        print(urllib.request.urlopen(urllib.request.Request(url, headers=headers)).status)
     except urllib.error.HTTPError as error:
         print(error.code)
 """
@@ -110,6 +113,22 @@ class Access(testlib.Case):
             self.daemon.err,
             rf"warning: store: refused 1 HTTP request, the last from {STRANGER4}:\d+: this address is not admitted\n",
         )
+
+    def test_stranger_with_the_token_may_read_the_pages_alone(self):
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+        token = self.tmp / "token"
+        token.write_text("0123456789abcdef\n")
+        token.chmod(0o600)
+        self.serve("--token-file", str(token))
+        for bearer, want in (
+            ("0123456789abcdef", 5 * "200\n" + "404\n"),
+            ("0123456789abcdeg", "200\n" + 5 * "403\n"),
+        ):
+            argv, kwargs = self.run_python(self.net.stranger, PAGES, SERVER4, self.port, bearer)
+            result = self.run_program(*argv, **kwargs)
+            self.assertEqual(result.out, want, result)
+        self.assertEqual(self.ask(self.net.stranger, SERVER4), "refused")
 
     def test_named_network_is_served(self):
         self.serve("--allow", "192.0.2.0/24", "--allow", "10.9.0.0/30", "--allow", "fd09::/64")

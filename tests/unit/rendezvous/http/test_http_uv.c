@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "rendezvous/http/http_uv.h"
+#include "rendezvous/http/page_key.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
 #include "rendezvous/wire/limits.h"
@@ -38,6 +39,15 @@ static int give_status(void *data, struct ct_status_rows *rows, struct cJSON **o
 }
 
 static const struct ct_http_source source = {.status = give_status};
+
+/* In a job with a token. */
+static void open_with_token(struct fixture *f, struct ct_page_key *key)
+{
+    struct ct_http_source with_key = source;
+    with_key.key = key;
+    assert_int_equal(ct_http_open(&f->loop, &with_key, LONG_MS, NULL, &f->http, NULL), 0);
+    assert_non_null(f->http);
+}
 
 static void open_with_log(struct fixture *f, int64_t request_ms, const struct ct_log *log)
 {
@@ -248,6 +258,47 @@ static void test_page_data_tells_how_the_job_has_ended(void **state)
     cJSON_Delete(json);
     (void)close(before);
     (void)close(after);
+    close_http(f);
+}
+
+/* As Prometheus does from a machine of its own. */
+static void test_the_token_admits_who_comes_from_elsewhere(void **state)
+{
+    struct fixture *f = *state;
+    static const struct ct_token token = {.text = "0123456789abcdef", .len = 16};
+    struct ct_page_key key = {.token = &token};
+    static const struct {
+        const char *header, *answer;
+    } cases[] = {
+        {"", "HTTP/1.1 403"},
+        {"Authorization: Bearer 0123456789abcdef\r\n", "HTTP/1.1 200"},
+        {"Authorization: Bearer 0123456789abcdeg\r\n", "HTTP/1.1 403"},
+        {"Authorization: Bearer \r\n", "HTTP/1.1 403"},
+        {"Authorization: Basic 0123456789abcdef\r\n", "HTTP/1.1 403"},
+    };
+    open_with_token(f, &key);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char request[256];
+        int stranger = add(f, false);
+        (void)snprintf(request, sizeof(request), "GET /metrics HTTP/1.1\r\nHost: x\r\n%s\r\n",
+                       cases[i].header);
+        tell(stranger, request);
+        expect(f, stranger, cases[i].answer);
+        (void)close(stranger);
+    }
+    close_http(f);
+}
+
+/* Without a token there is nothing that a stranger could send. */
+static void test_no_header_admits_where_there_is_no_token(void **state)
+{
+    struct fixture *f = *state;
+    struct ct_page_key key = {.token = NULL};
+    open_with_token(f, &key);
+    int stranger = add(f, false);
+    tell(stranger, "GET /status HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \r\n\r\n");
+    expect(f, stranger, "HTTP/1.1 403");
+    (void)close(stranger);
     close_http(f);
 }
 
@@ -539,6 +590,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_taken_for_http),
+        cmocka_unit_test_setup(test_the_token_admits_who_comes_from_elsewhere, set_up),
+        cmocka_unit_test_setup(test_no_header_admits_where_there_is_no_token, set_up),
         cmocka_unit_test_setup(test_other_users_leave_room_for_us, set_up),
         cmocka_unit_test_setup(test_peers_that_are_not_admitted_get_healthz_alone, set_up),
         cmocka_unit_test_setup(test_the_log_says_why_a_request_was_refused, set_up),

@@ -6,6 +6,7 @@
 
 #include "common/progress_page.h"
 #include "rendezvous/http/http_answer.h"
+#include "rendezvous/http/page_key.h"
 #include "rendezvous/http/prometheus.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
@@ -375,9 +376,16 @@ static void test_strangers_hear_the_health_alone(void **state)
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         ct_http_answer_make(&source, false, "GET", paths[i], &answer);
         assert_int_equal(answer.code, 403);
-        assert_non_null(strstr(ct_buf_cstr(&answer.body), "not admitted"));
+        assert_non_null(strstr(ct_buf_cstr(&answer.body), "not admitted; it may"));
         ct_buf_fini(&answer.body);
     }
+    static const struct ct_token token = {.text = "0123456789abcdef", .len = 16};
+    struct ct_page_key key = {.token = &token};
+    const struct ct_http_source with_token = {.status = give_status, .data = &job, .key = &key};
+    ct_http_answer_make(&with_token, false, "GET", "/metrics", &answer);
+    assert_int_equal(answer.code, 403);
+    assert_non_null(strstr(ct_buf_cstr(&answer.body), "without the job's token"));
+    ct_buf_fini(&answer.body);
 }
 
 static int sweep_page(void *data)

@@ -10,6 +10,8 @@ from testlib import SOURCE_ROOT
 
 PACKAGES = ("ctrdzvd", "ctrun", "ctrun-train", "libctworker-dev", "libctworker0", "python3-ctrun")
 OLDER, NEWER = "0.0.1~older", "0.0.1"
+# The package of the library that ctrun loads for etcd.
+LIBCURL = {"bookworm": "libcurl4", "trixie": "libcurl4t64"}
 
 
 class Deb(testlib.DebianRoots):
@@ -34,11 +36,11 @@ class Deb(testlib.DebianRoots):
             dpkg-query -W -f '${{Version}}\\n' {' '.join(PACKAGES)} >/tmp/versions""")  # fmt: skip
         return (root / "tmp" / "versions").read_text().split()
 
-    def install_dependencies(self, root, packages):
+    def install_dependencies(self, root, packages, *more):
         """What the packages need of Debian stays when they go, and is none of their traces."""
         fields = [self.command("dpkg-deb", "--field", package, "Depends").split(",") for package in packages]
         needed = {entry.strip() for entries in fields for entry in entries}
-        others = sorted(entry for entry in needed if entry and entry.split()[0] not in PACKAGES)
+        others = sorted({*more, *(entry for entry in needed if entry and entry.split()[0] not in PACKAGES)})
         self.inside(root, f"""
             export DEBIAN_FRONTEND=noninteractive
             apt-get -qq update
@@ -46,14 +48,24 @@ class Deb(testlib.DebianRoots):
 
     def use(self, root):
         shutil.copy(SOURCE_ROOT / "debian" / "tests" / "run", root / "tmp")
-        self.inside(root, "cd /tmp && ./run && ctrdzvd --version && ctrun-stat --version")
+        self.inside(root, """
+            cd /tmp && ./run && ctrdzvd --version && ctrun-stat --version
+            # libcurl is loaded, or else ctrun would end with 1; there is no etcd.
+            export CTRUN_TOKEN=0123456789abcdef
+            code=0
+            ctrun --rdzv-backend etcd --rdzv-endpoint 127.0.0.1:1 --rdzv-id deb --nnodes 2 \\
+                --rdzv-conf join_timeout=1 true || code=$?
+            test $code = 120""")
 
     def test_they_install_run_upgrade_and_leave_nothing(self):
         for release in ("bookworm", "trixie"):
             with self.subTest(release):
                 root = self.bare_root(release)
                 older = self.packages(release, OLDER)
-                self.install_dependencies(root, older)
+                (suggests,) = [self.command("dpkg-deb", "--field", package, "Suggests")
+                               for package in older if package.name.startswith("ctrun_")]  # fmt: skip
+                self.assertIn(LIBCURL[release], suggests.strip().split(", "))
+                self.install_dependencies(root, older, LIBCURL[release])
                 before = self.files_in(root)
 
                 self.assertEqual(self.install(root, older), [OLDER] * len(PACKAGES))

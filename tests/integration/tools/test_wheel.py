@@ -32,6 +32,8 @@ class Wheel(testlib.DebianRoots):
                     /venv/bin/ctrun -n 2 /venv/bin/python /tmp/job.py
                     /venv/bin/python -c 'import ctrun, os; assert ctrun.launch(os.getpgrp, nproc=2)'
                     /venv/bin/ctrdzvd --version && /venv/bin/ctrun-stat --version
+                    CTRUN_TOKEN=0123456789abcdef /venv/bin/ctrun --rdzv-backend etcd --rdzv-endpoint 127.0.0.1:1 \\
+                        --rdzv-id wheel --nnodes 2 true 2>&1 | grep "^ctrun: etcd needs libcurl.so.4, which is not here"
                     test -e /venv/share/man/man1/ctrun.1
                     /venv/bin/pip -q uninstall -y ctrun
                     find /venv -name '*ctrun*' -o -name '*ctworker*'""")  # fmt: skip

@@ -50,6 +50,12 @@ with ctworker.Job() as job:
         raise AssertionError
     except ctworker.Error as error:
         assert error.code == -2, error
+    for wrong in (lambda: job.set("a\\0b", b""), lambda: job.get("a\\0b"), lambda: job.add("a\\0b", 1)):
+        try:
+            wrong()
+            raise AssertionError
+        except ValueError:  # and not the key "a"
+            pass
 try:
     job.set("key", b"")
     raise AssertionError
@@ -66,12 +72,22 @@ with ctworker.Job() as job:
     total = comm.all_reduce(a)
     assert (total == numpy.arange(1000).reshape(10, 100) * 6).all()
     assert comm.all_reduce(a, out=a) is a and (a == total).all()
-    for bad in (a.T, a.astype(numpy.float64)):
+    for bad in (a.T, a.astype(numpy.float64), [1.0]):
         try:
             comm.all_reduce(bad)
             raise AssertionError
         except (TypeError, ValueError):
             pass
+    try:
+        comm.all_reduce(a[:5], out=a[1:6])
+        raise AssertionError
+    except ValueError as error:
+        assert "has a part of" in str(error), error
+    try:
+        comm.broadcast(numpy.array([None, "x"]))
+        raise AssertionError
+    except TypeError as error:  # addresses of another process
+        assert "Python objects" in str(error), error
     b = numpy.full(3, job.rank, dtype=numpy.int64)
     comm.broadcast(b, root=2)
     assert (b == 2).all()
@@ -106,6 +122,43 @@ print("up", flush=True)
 while (notice := ctworker.preemption()) is None:
     time.sleep(0.01)
 print("notice", notice.signo, 0 < notice.seconds <= 20)
+"""
+
+
+ALONE = """
+import pickle, ctworker
+
+class Seven:
+    def __index__(self):
+        return 7
+
+for error in (ctworker.Error(-5, "a"), ctworker.PeerError(-13, "b"), ctworker.TimeoutError(-4, "c")):
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), copy.code, str(copy)) == (type(error), error.code, str(error))
+job = ctworker.job()
+job.progress(Seven(), total=Seven(), loss=1)
+for wrong in (
+    lambda: job.progress(-1), lambda: job.progress(2**63), lambda: ctworker.Job(timeout=0),
+    lambda: ctworker.Job(timeout=float("inf")), lambda: ctworker.Job(timeout=float("nan")),
+):
+    try:
+        wrong()
+        raise AssertionError
+    except ValueError:
+        pass
+try:
+    job.add("x", 2**63)
+    raise AssertionError
+except OverflowError:
+    pass
+with job:
+    pass
+assert job.closed
+job.report_error("closed")  # another error is under way
+ctworker.report_error(None)
+ctworker.progress(1)
+assert ctworker.job() is not job
+print("all well")
 """
 
 
@@ -152,6 +205,16 @@ class Worker(python_package.Case):
         self.assertIn("no such data", result.err)
         self.assertNotIn("generation 1", result.err)
 
+    def test_a_permanent_error_keeps_the_progress_that_was_told(self):
+        text = (
+            "import ctworker, sys\nctworker.progress(7)\nctworker.progress(8)\n"
+            "ctworker.report_error('x', permanent=True)\nsys.exit(9)"
+        )
+        report = self.tmp / "report.json"
+        result = self.python_job(1, text, "--report", report).wait()
+        self.assertEqual(result.code, 9, result)
+        self.assertEqual(json.loads(report.read_text())["first_failure"].get("last_step"), 8, result)
+
     def test_an_exception_of_a_recorded_function_is_the_reason(self):
         text = "import ctworker\n@ctworker.record\ndef main():\n    raise KeyError('lr')\nmain()"
         report = self.tmp / "report.json"
@@ -180,6 +243,21 @@ class Worker(python_package.Case):
         )
         self.assertEqual((result.code, result.err), (0, ""), result)
         self.assertIn("no store", result.out)
+
+    def test_what_is_wrong_is_refused_and_errors_can_be_sent(self):
+        result = self.run_program(
+            python_package.python_with("ctypes"), self.script("alone.py", ALONE), env=python_package.environment()
+        )
+        self.assertEqual((result.code, result.out, result.err), (0, "all well\n", ""), result)
+
+    def test_a_library_of_another_version_is_told(self):
+        compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+        source, library = self.script("old.c", "int ctw_job_open;\n"), self.tmp / "libctworker.so.0"
+        built = self.run_program(*compiler, "-shared", "-fPIC", source, "-o", library)
+        self.assertEqual(built.code, 0, built)
+        env = {**python_package.environment(), "CTWORKER_LIBRARY": str(library)}
+        result = self.run_program(python_package.python_with("ctypes"), "-c", "import ctworker", env=env)
+        self.assertIn(f"ImportError: {library} is of another version of ctrun than ctworker", result.err)
 
     def test_structures_have_the_sizes_of_the_header(self):
         compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]

@@ -6,7 +6,7 @@ import types
 from typing import TYPE_CHECKING, Any, Optional, Type
 
 from . import _library as c
-from ._job import Job, check, job as current_job
+from ._job import Job, check, job as current_job, milliseconds
 
 if TYPE_CHECKING:
     import numpy
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 
 def _pointer(array: "Array", writable: bool) -> int:
+    if not hasattr(array, "flags") or not hasattr(array, "ctypes"):
+        raise TypeError(f"a numpy array is needed, not {type(array).__name__}; a tensor on the CPU gives one by .numpy()")
+    if array.dtype.hasobject:
+        raise TypeError("the array has Python objects, which have no meaning in another process")
     if not array.flags.c_contiguous:
         raise ValueError("the array is not contiguous; numpy.ascontiguousarray() makes a copy that is")
     if writable and not array.flags.writeable:
@@ -26,14 +30,15 @@ def _pointer(array: "Array", writable: bool) -> int:
 
 class Communicator:
     """All ranks of the job. Opening and every call are collective: all ranks make the same calls in
-    the same order. Any failure ends the communicator. One thread at a time may use it."""
+    the same order. An Error ends the communicator; a TypeError or a ValueError is raised before the other ranks
+    hear anything. One thread at a time may use it."""
 
     def __init__(self, job: Optional[Job] = None, *, timeout: float = 600.0):
         """`timeout` in seconds limits the wait in one call."""
         self._job = job if job is not None else current_job()
         self._handle = ctypes.c_void_p()
         err = c.Err()
-        options = c.CommOptions(timeout_ms=max(1, round(timeout * 1000)))
+        options = c.CommOptions(timeout_ms=milliseconds(timeout))
         code = c.library.ctw_comm_open(
             self._job.handle, ctypes.byref(options), ctypes.byref(self._handle), ctypes.byref(err)
         )
@@ -59,15 +64,17 @@ class Communicator:
         itself, or in a new array. Both must be contiguous float32 arrays of one shape."""
         import numpy  # pylint: disable=import-outside-toplevel
 
+        source = _pointer(array, False)
         if array.dtype != numpy.float32:
             raise TypeError(f"all_reduce adds float32, not {array.dtype}")
         result = numpy.empty_like(array) if out is None else out
+        target = _pointer(result, True)
         if result.dtype != array.dtype or result.shape != array.shape:
             raise ValueError("`out` must have the type and the shape of `array`")
+        if source != target and numpy.may_share_memory(array, result):
+            raise ValueError("`out` has a part of `array`: it must be that array itself, or have memory of its own")
         err = c.Err()
-        code = c.library.ctw_comm_all_reduce(
-            self._open, _pointer(array, False), _pointer(result, True), array.size, ctypes.byref(err)
-        )
+        code = c.library.ctw_comm_all_reduce(self._open, source, target, array.size, ctypes.byref(err))
         check(code, err)
         return result
 

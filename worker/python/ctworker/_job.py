@@ -7,13 +7,14 @@ import enum
 import functools
 import json
 import math
+import operator
 import os
 import pathlib
 import time
 import traceback
 import types
 import weakref
-from typing import BinaryIO, Callable, Iterator, NamedTuple, Optional, Protocol, Type, TypeVar, Union
+from typing import BinaryIO, Callable, Iterator, NamedTuple, Optional, Protocol, Tuple, Type, TypeVar, Union
 
 from . import _library as c
 
@@ -24,6 +25,10 @@ class Error(RuntimeError):
     def __init__(self, code: int, text: str):
         super().__init__(text)
         self.code = code
+
+    def __reduce__(self) -> "Tuple[type, Tuple[int, str]]":
+        # By itself, pickle would make it of its text alone.
+        return type(self), (self.code, str(self))
 
 
 class PeerError(Error):
@@ -40,6 +45,18 @@ _KINDS = {-4: TimeoutError, -13: PeerError}
 def check(code: int, err: c.Err) -> None:
     if code < 0:
         raise _KINDS.get(code, Error)(code, err.text.decode(errors="replace") or f"error {code}")
+
+
+def milliseconds(seconds: float) -> int:
+    if not 0 < seconds < 2**53:
+        raise ValueError(f"a timeout is a number of seconds above 0, not {seconds}")
+    return max(1, round(seconds * 1000))
+
+
+def _key(key: str) -> bytes:
+    if "\0" in key:
+        raise ValueError(f"the key {key!r} has a NUL, at which the store would cut it")
+    return key.encode()
 
 
 class Phase(enum.IntEnum):
@@ -79,7 +96,7 @@ class Job:
         """`timeout` in seconds limits connecting and each call of the store."""
         self._handle = ctypes.c_void_p()
         err = c.Err()
-        options = c.JobOptions(max(1, round(timeout * 1000)), True)
+        options = c.JobOptions(milliseconds(timeout), True)
         check(c.library.ctw_job_open(ctypes.byref(options), ctypes.byref(self._handle), ctypes.byref(err)), err)
         env = c.library.ctw_job_env(self._handle).contents
         self.rank: int = env.rank
@@ -90,7 +107,7 @@ class Job:
         self.node_count: int = env.node_count
         #: 0 at first, one more with each restart
         self.generation: int = env.generation
-        self.master_addr: str = env.master_addr.decode()
+        self.master_addr: str = env.master_addr.decode(errors="replace")
         self.master_port: int = env.master_port
         self.run_id: str = env.run_id.decode(errors="replace")
         #: the index of this worker's GPU among those that it sees
@@ -105,9 +122,13 @@ class Job:
 
     @property
     def handle(self) -> ctypes.c_void_p:
-        if not self._handle:
+        if self.closed:
             raise ValueError("the job is closed")
         return self._handle
+
+    @property
+    def closed(self) -> bool:
+        return not self._handle
 
     def close(self) -> None:
         """Closes the job's communicators, too. Repeated calls are allowed."""
@@ -141,8 +162,9 @@ class Job:
         """Says that step `step` (0 or more) is being computed. `loss` and `samples_per_s` are shown
         by ctrun-stat and by the live page, and `total`, the last step, lets ctrun tell the time left.
         Costs about a microsecond; does nothing without a launcher."""
-        if step < 0:
-            raise ValueError(f"step {step} is negative")
+        step = operator.index(step)  # that of numpy is no int
+        if not 0 <= step < 2**63:
+            raise ValueError(f"step {step} is not from 0 to 2**63 - 1")
         self._step, self._phase = step, phase
         if loss is not None or samples_per_s is not None:
             c.library.ctw_progress_metrics(
@@ -151,7 +173,7 @@ class Job:
                 math.nan if samples_per_s is None else float(samples_per_s),
             )
         if total is not None:
-            c.library.ctw_progress_total(self.handle, total)
+            c.library.ctw_progress_total(self.handle, operator.index(total))
         c.library.ctw_progress(self.handle, phase, step)
 
     @contextlib.contextmanager
@@ -171,13 +193,13 @@ class Job:
     def set(self, key: str, value: bytes) -> None:
         """Keys of an older generation are never seen."""
         err = c.Err()
-        check(c.library.ctw_job_set(self.handle, key.encode(), value, len(value), ctypes.byref(err)), err)
+        check(c.library.ctw_job_set(self.handle, _key(key), value, len(value), ctypes.byref(err)), err)
 
     def get(self, key: str) -> bytes:
         """Waits for the key."""
         err, value, size = c.Err(), ctypes.c_void_p(), ctypes.c_size_t()
         code = c.library.ctw_job_get(
-            self.handle, key.encode(), ctypes.byref(value), ctypes.byref(size), ctypes.byref(err)
+            self.handle, _key(key), ctypes.byref(value), ctypes.byref(size), ctypes.byref(err)
         )
         check(code, err)
         try:
@@ -188,7 +210,10 @@ class Job:
     def add(self, key: str, delta: int) -> int:
         """Adds to the number that the key has, 0 if it is new, and returns the sum."""
         err, total = c.Err(), ctypes.c_int64()
-        check(c.library.ctw_job_add(self.handle, key.encode(), delta, ctypes.byref(total), ctypes.byref(err)), err)
+        delta = operator.index(delta)
+        if not -(2**63) <= delta < 2**63:  # ctypes would cut it
+            raise OverflowError(f"{delta} does not fit into 64 bits")
+        check(c.library.ctw_job_add(self.handle, _key(key), delta, ctypes.byref(total), ctypes.byref(err)), err)
         return total.value
 
     # ---- the end, and what stays
@@ -212,31 +237,36 @@ class Job:
 def preemption() -> Optional[Preemption]:
     """As Job.preemption(), without a job."""
     path = os.environ.get("CTRUN_PREEMPT_FILE", "")
+    if not path:
+        return None
     try:
-        notice = json.loads(pathlib.Path(path).read_bytes()) if path else None
-    except (OSError, ValueError):
+        notice = json.loads(pathlib.Path(path).read_bytes())
+        deadline = notice.get("deadline")
+        return Preemption(int(notice.get("signo", 0)), float(deadline) if deadline else None)
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
-    if not isinstance(notice, dict):
-        return None
-    deadline = notice.get("deadline")
-    return Preemption(int(notice.get("signo", 0)), float(deadline) if deadline else None)
 
 
 def report_error(
     reason: Union[str, BaseException], *, permanent: bool = False, job: Optional[Job] = None
 ) -> None:
-    """As Job.report_error(), also while there is no job. Never raises: another error is under way."""
+    """As Job.report_error(), also while there is no job. Never raises: another error is under way. `job` is by
+    default that of this process, if it is open."""
     if isinstance(reason, BaseException):
         # The traceback goes to standard error as ever, whose last lines ctrun quotes.
         text = "".join(traceback.format_exception_only(type(reason), reason)).rstrip("\n")
     else:
-        text = reason
+        text = str(reason)
+    job = job or _current
+    handle = None if job is None or job.closed else job.handle
     name = "ctw_job_report_permanent_error" if permanent else "ctw_job_report_error"
-    handle = job.handle if job is not None else None
     getattr(c.library, name)(handle, text.encode(errors="replace").replace(b"\0", b"?"), None)
 
 
 _F = TypeVar("_F", bound=Callable[..., object])
+
+#: What job() has opened.
+_current: Optional[Job] = None
 
 
 def record(function: _F) -> _F:
@@ -254,13 +284,10 @@ def record(function: _F) -> _F:
     return wrapper  # type: ignore[return-value]
 
 
-_current: Optional[Job] = None
-
-
 def job() -> Job:
-    """The job of this process, which is opened with the first call."""
+    """The job of this process, which is opened with the first call, and with the first after its close()."""
     global _current  # pylint: disable=global-statement
-    if _current is None:
+    if _current is None or _current.closed:
         _current = Job()
     return _current
 

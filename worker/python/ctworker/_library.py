@@ -128,8 +128,13 @@ def _load() -> ctypes.CDLL:
             f"ctworker needs libctworker, which cannot be loaded: {error}. Install the wheel of ctrun, "
             f"or let CTWORKER_LIBRARY name the file."
         ) from None
-    for name, (result, arguments) in _SIGNATURES.items():
-        function = getattr(library, name)
+    for function_name, (result, arguments) in _SIGNATURES.items():
+        try:
+            function = getattr(library, function_name)
+        except AttributeError:
+            raise ImportError(
+                f"{name or _NAME} is of another version of ctrun than ctworker: it has no {function_name}"
+            ) from None
         function.restype = result
         function.argtypes = arguments
     return library

@@ -42,7 +42,23 @@ def wait_for_ever():
     time.sleep(1000)
 
 def unsendable():
-    return lambda: 0
+    import threading
+    return threading.Lock()
+
+class Config:
+    def __init__(self, plus):
+        self.plus = plus
+
+    def rank(self):
+        return int(os.environ["RANK"]) + self.plus
+
+def peer_error():
+    import ctworker
+    raise ctworker.PeerError(-13, "rank 1 has died")
+
+def whose():
+    import shadow
+    return shadow.NAME
 """
 
 
@@ -113,6 +129,59 @@ class Launch(python_package.Case):
         self.assertIn("refused: the arguments cannot be sent", result.out)
         self.assertIn("refused: with `hosts`, `folder` must name", result.out)
         self.assertIn("TypeError: the result of rank 0 cannot be sent", result.out)
+
+    def test_without_cloudpickle_what_pickle_can_send_is_sent(self):
+        result = self.run_python(
+            "sys.modules['cloudpickle'] = None\nimport functools\n"
+            "print(ctrun.launch(jobs.Config(3).rank, nproc=2), ctrun.launch(functools.partial(jobs.rank_times, 10)))\n"
+            "class Mine:\n    pass\n"
+            "try:\n    ctrun.launch(jobs.rank_times, (Mine(),))\nexcept TypeError as e:\n    print('refused:', e)\n")
+        self.assertEqual(result.code, 0, result)
+        self.assertIn("[3, 4] [0]", result.out)
+        self.assertIn("refused: the arguments cannot be sent to the workers: Mine of __main__", result.out)
+
+    def test_a_text_is_no_list(self):
+        for what in ("args='ab'", "hosts='a,b', folder='.'", "options='--role x'"):
+            result = self.run_python(f"try:\n    ctrun.launch(jobs.die, {what})\nexcept TypeError as e:\n    print(e)\n")
+            self.assertIn("is a list or a tuple, and not a text", result.out, result)
+
+    def test_the_place_that_a_scheduler_gave_is_not_taken_for_the_jobs(self):
+        slurm = {
+            "SLURM_STEP_NODELIST": "a,b", "SLURM_STEP_NUM_NODES": "2", "SLURM_NODEID": "1", "SLURM_PROCID": "1",
+            "SLURM_LOCALID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_JOB_ID": "7",
+        }  # fmt: skip
+        result = self.run_python("print(ctrun.launch(jobs.rank_times, (10,), nproc=2, timeout=60))", slurm)
+        self.assertIn("[0, 10]", result.out, result)
+
+    def test_workers_import_the_same_modules(self):
+        for folder in ("mine", "theirs"):
+            (self.tmp / folder).mkdir()
+            (self.tmp / folder / "shadow.py").write_text(f"NAME = '{folder}'\n")
+        path = os.pathsep.join((python_package.environment()["PYTHONPATH"], str(self.tmp / "theirs")))
+        result = self.run_python(
+            f"sys.path.insert(0, {str(self.tmp / 'mine')!r})\nprint(jobs.whose(), ctrun.launch(jobs.whose))",
+            {"PYTHONPATH": path})  # fmt: skip
+        self.assertIn("mine ['mine']", result.out, result)
+
+    def test_errors_cross_processes(self):
+        result = self.run_python(
+            "import ctworker, pickle\ntry:\n    ctrun.launch(jobs.peer_error)\n"
+            "except ctrun.LaunchError as e:\n"
+            "    again = pickle.loads(pickle.dumps(e))\n"
+            "    for x in (e, again):\n        print(repr(x.cause), x.cause.code, x.exit_code, x.report['exit_code'])\n")
+        self.assertEqual(result.out.count("PeerError('rank 1 has died') -13 1 1"), 2, result)
+
+    def test_cloudpickle_brings_results_and_exceptions_of_main(self):
+        python = python_package.python_with("cloudpickle")
+        script = self.script("main.py", "\n".join([
+            "import ctrun", "class Mine(Exception):", "    pass", "class Result:", "    pass",
+            "def give():", "    return Result()", "def fail():", "    raise Mine('why')",
+            "print(isinstance(ctrun.launch(give)[0], Result))",
+            "try:", "    ctrun.launch(fail)", "except ctrun.LaunchError as e:", "    print(repr(e.cause))"]))  # fmt: skip
+        result = self.run_program(python, script, env=python_package.environment())
+        self.assertIn("True\n", result.out, result)
+        self.assertIn("Mine('why')\n", result.out, result)
 
     def test_cloudpickle_sends_any_function(self):
         python = python_package.python_with("cloudpickle")

@@ -1,12 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """launch(): a function and its arguments travel to the workers in a file, their results come back
-in files.
+in files."""
 
-A function that can be imported travels as its module and its name. Any other, such as one of
-__main__, of a notebook, or inside a function, travels by cloudpickle, if that is installed.
-"""
-
-import importlib
 import json
 import os
 import pathlib
@@ -16,7 +11,9 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, TypeVar, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+
+from ._send import dumps, find_cloudpickle
 
 _T = TypeVar("_T")
 
@@ -43,6 +40,10 @@ class LaunchError(RuntimeError):
         self.report = report
         self.cause = cause
 
+    def __reduce__(self) -> "Tuple[type, Tuple[object, ...]]":
+        # By itself, pickle would make it of its text alone.
+        return type(self), (str(self), self.exit_code, self.report, self.cause)
+
 
 def program() -> str:
     """The path of the program ctrun: that of this package's environment, else that of PATH."""
@@ -53,34 +54,21 @@ def program() -> str:
     return found
 
 
-def _importable(function: Callable[..., object]) -> bool:
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    if not module or module == "__main__":
-        return False
-    try:
-        found: object = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError):
-        return False
-    return found is function
-
-
 def _pack(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> bytes:
-    if _importable(function):
-        try:
-            return pickle.dumps((function, tuple(args), dict(kwargs)))
-        except Exception as error:
-            raise TypeError(f"the arguments cannot be sent to the workers: {error}") from error
     try:
-        cloudpickle: Any = importlib.import_module("cloudpickle")
-    except ImportError:
+        dumps(function)
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        if find_cloudpickle() is not None:
+            raise TypeError(f"{name!r} cannot be sent to the workers: {error}") from error
         raise TypeError(
-            f"{getattr(function, '__qualname__', function)!r} cannot be imported by the workers, because it is "
-            f"not at the top level of a module: move it into one, or install cloudpickle"
-        ) from None
-    packed: bytes = cloudpickle.dumps((function, tuple(args), dict(kwargs)))
-    return packed
+            f"{name!r} cannot be imported by the workers, because it is not at the top level of a module: move it "
+            f"into one, or install cloudpickle"
+        ) from error
+    try:
+        return dumps((function, tuple(args), dict(kwargs)))
+    except Exception as error:
+        raise TypeError(f"the arguments cannot be sent to the workers: {error}") from error
 
 
 def _read(path: pathlib.Path) -> Any:
@@ -114,7 +102,8 @@ def launch(
         same place on each.
     folder: where the files of function and results are put for the time of the call. With `hosts`
         all machines must see it at the same path, and only this user may write there, because a
-        worker runs what it finds.
+        worker runs what it finds. Without `hosts` and `folder` the job is one of this machine alone
+        (--standalone), also where a scheduler has given this process a place among several.
     max_restarts: as --max-restarts.
     options: more options of ctrun(1).
     env: variables of ctrun and so of the workers, besides those of this process.
@@ -122,13 +111,16 @@ def launch(
 
     What the workers print is shown. The job is ended when this process ends, however it does. Raises
     LaunchError if the job fails; its text is the first failure as ctrun tells it."""
+    for what, value in (("args", args), ("hosts", hosts), ("options", options)):
+        if isinstance(value, (str, bytes)):
+            raise TypeError(f"`{what}` is a list or a tuple, and not a text: [{value!r}]")
     if hosts is not None and folder is None:
         raise ValueError("with `hosts`, `folder` must name a folder that all machines share")
     packed = _pack(function, args, kwargs or {})
     with tempfile.TemporaryDirectory(prefix="ctrun-launch-", dir=folder) as inner:
         place = pathlib.Path(inner).absolute()
         # The workers import what this process can; they must know where before they unpack the rest.
-        path = [p or os.getcwd() for p in sys.path]
+        path = [os.path.abspath(p) for p in sys.path]
         (place / "job").write_bytes(pickle.dumps(path) + packed)
         ctrun = shutil.which(program())
         if ctrun is None:
@@ -136,6 +128,8 @@ def launch(
         command = [ctrun, "--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts)]
         if hosts is not None:
             command += ["--hosts", ",".join(hosts)]
+        elif folder is None:
+            command += ["--standalone"]
         command += ["--report", str(place / "report.json"), *options, "--no-python"]
         command += ["--", sys.executable, "-u", "-m", "ctrun._worker", str(place)]
         starter = [sys.executable, "-I", "-S", "-c", _STARTER, str(os.getpid())]
@@ -176,7 +170,7 @@ def _failure(place: pathlib.Path, code: int, report: Optional[Dict[str, Any]]) -
     first = (report or {}).get("first_failure") or {}
     outcome = _read(place / f"result-{first.get('rank')}") if first else None
     cause = outcome[1] if outcome is not None and outcome[0] == "raised" else None
-    text = f"ctrun ended with exit code {code}"
+    text = f"ctrun ended with exit code {code}" if code >= 0 else f"ctrun was killed by signal {-code}"
     if first:
         where = f"rank {first['rank']}" if first.get("rank", -1) >= 0 else "a machine"
         text = f"{where} failed on {first.get('host') or 'this machine'}: {first.get('what') or text}"

@@ -10,6 +10,8 @@ from typing import Tuple
 
 import ctworker
 
+from ._send import dumps
+
 
 def _write(path: pathlib.Path, data: bytes) -> None:
     """The reader sees all of it or nothing."""
@@ -20,9 +22,9 @@ def _write(path: pathlib.Path, data: bytes) -> None:
 
 def _run(folder: pathlib.Path) -> Tuple[str, object]:
     with (folder / "job").open("rb") as file:
-        for place in pickle.load(file):
-            if place not in sys.path:
-                sys.path.append(place)
+        path = pickle.load(file)
+        # In the order of the process that has called launch(), so that both import the same modules.
+        sys.path[:] = [*path, *(place for place in sys.path if place not in path)]
         function, args, kwargs = pickle.load(file)
     return ("returned", function(*args, **kwargs))
 
@@ -31,7 +33,7 @@ def _fail(path: pathlib.Path, error: BaseException) -> int:
     traceback.print_exception(type(error), error, error.__traceback__)
     ctworker.report_error(error)
     try:
-        data = pickle.dumps(("raised", error))
+        data = dumps(("raised", error))
         pickle.loads(data)  # some exceptions can be packed, but not unpacked
     except Exception:
         data = pickle.dumps(("raised", None))
@@ -47,7 +49,7 @@ def main() -> int:
     try:
         outcome = _run(folder)
         try:
-            data = pickle.dumps(outcome)
+            data = dumps(outcome)
         except Exception as error:
             raise TypeError(f"the result of rank {rank} cannot be sent: {error}") from error
     except Exception as error:

@@ -211,6 +211,9 @@ class Alias(python_package.Case):
             self.assertIn("is ctrun now; PyTorch's is", self.alias_command("install-torchrun"))
         result = self.run_program(self.alias, "--nproc-per-node", "2", "--no-python", "echo", "${rank}")
         self.assertEqual(sorted(result.out.splitlines()), ["[0] 0", "[1] 1"], result)
+        elsewhere = self.tmp / "torchrun"
+        elsewhere.symlink_to(self.alias)
+        self.assertRegex(self.run_program(elsewhere, "--version").out, r"\Actrun \d")
         self.assertIn("is PyTorch's again", self.alias_command("remove-torchrun"))
         self.assertEqual(self.run_program(self.alias).out, "PyTorch\n")
         self.assertIn("nothing to do", self.alias_command("remove-torchrun"))

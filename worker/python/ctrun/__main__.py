@@ -27,7 +27,8 @@ def install(ctrun: pathlib.Path) -> str:
     if (alias.exists() or alias.is_symlink()) and not _is_ours(alias):
         alias.replace(kept)
     draft = ctrun.with_name(f".torchrun-{os.getpid()}")
-    draft.write_text(f'#!/bin/sh\n{_MARK}\nexec "$(dirname -- "$0")/ctrun" "$@"\n', encoding="utf-8")
+    place = '"$(dirname -- "$(readlink -f -- "$0")")'  # also where a link leads here
+    draft.write_text(f'#!/bin/sh\n{_MARK}\nexec {place}/ctrun" "$@"\n', encoding="utf-8")
     draft.chmod(0o755)
     draft.replace(alias)
     return f"{alias} is ctrun now" + (f"; PyTorch's is {kept}" if kept.exists() else "")

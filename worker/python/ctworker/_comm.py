@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _pointer(array: "Array", writable: bool) -> int:
     if not hasattr(array, "flags") or not hasattr(array, "ctypes"):
-        raise TypeError(f"a numpy array is needed, not {type(array).__name__}; a tensor on the CPU gives one by .numpy()")
+        raise TypeError(f"a numpy array is needed, not {type(array).__name__}; a tensor on the CPU has .numpy()")
     if array.dtype.hasobject:
         raise TypeError("the array has Python objects, which have no meaning in another process")
     if not array.flags.c_contiguous:

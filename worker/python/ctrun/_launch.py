@@ -62,8 +62,7 @@ def _pack(function: Callable[..., object], args: Sequence[object], kwargs: Mappi
         if find_cloudpickle() is not None:
             raise TypeError(f"{name!r} cannot be sent to the workers: {error}") from error
         raise TypeError(
-            f"{name!r} cannot be imported by the workers, because it is not at the top level of a module: move it "
-            f"into one, or install cloudpickle"
+            f"{name!r} cannot be imported by the workers: move it to the top level of a module, or install cloudpickle"
         ) from error
     try:
         return dumps((function, tuple(args), dict(kwargs)))

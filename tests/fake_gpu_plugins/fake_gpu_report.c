@@ -32,6 +32,7 @@ __attribute__((constructor)) static void begin(void)
 {
     const struct fake_gpu script = {.processes = true,
                                     .any_wins = number("FAKE_GPU_ANY") != 0,
+                                    .crews = true,
                                     .chip = (unsigned)number("FAKE_GPU_CHIP"),
                                     .nccl_threads = number("FAKE_GPU_THREADS") != 0,
                                     .seed = (unsigned)number("FAKE_GPU_SEED"),

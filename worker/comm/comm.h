@@ -92,11 +92,11 @@ struct comm_setup {
     void *tree_sum_data;
     int device;
     void *stream;
-    void *ready;       /* in a crew: what comm_nccl_connect() made for this rank; else NULL */
-    atomic_bool *over; /* in a crew: set when a rank has given up; else NULL */
+    atomic_bool *over;                   /* in a crew: set when a rank has given up; else NULL */
     const struct order_reader *handover; /* the job's, borrowed; ends waits; NULL = none */
     int64_t timeout_ms;                  /* of every wait, also while opening; > 0 */
-    /* Set and get keys under the prefix of the run, the generation and this communicator. */
+    /* Set and get keys under the prefix of the run, the generation and this communicator; in a crew
+     * worker/open/crew.h has them. */
     int (*set)(void *data, const char *key, const void *value, size_t len, struct ct_err *err);
     int (*get)(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
                struct ct_err *err);
@@ -127,19 +127,14 @@ CT_MUST_CHECK int comm_solo_open(const struct comm_setup *setup, struct ctw_comm
 CT_MUST_CHECK int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm **out,
                                  struct ct_err *err);
 
-/* Makes the NCCL communicators of ranks 0 to n - 1, whose GPUs are all in this process. Each rank's
- * open() takes its handle over, even if it fails. */
-CT_MUST_CHECK int comm_nccl_connect(int n, const int *devices, void **handles, struct ct_err *err);
-
 /* What the module exports as COMM_NCCL_ENTRY. `version` refuses a module of another version. */
 #define COMM_NCCL_MODULE "ctworker-nccl.so"
 #define COMM_NCCL_ENTRY "ctworker_nccl_module"
-#define COMM_NCCL_VERSION 7
+#define COMM_NCCL_VERSION 8
 
 struct comm_nccl_module {
     int version;
     int (*open)(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err);
-    int (*connect)(int n, const int *devices, void **handles, struct ct_err *err);
 };
 
 /* Gives *out, which is never unloaded. CT_EUNSUPPORTED with the reason of the dynamic linker. */

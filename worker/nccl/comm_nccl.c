@@ -256,9 +256,6 @@ int comm_nccl_exchange_id(const struct comm_setup *setup, unsigned char id[COMM_
 
 static int init_handle(struct nccl *nccl, const struct comm_setup *setup, struct ct_err *err)
 {
-    if (nccl->own.handle != NULL) {
-        return 0;
-    }
     ncclUniqueId id;
     unsigned char bytes[COMM_NCCL_ID_BYTES];
     int rc = comm_nccl_exchange_id(setup, bytes, err);
@@ -329,10 +326,8 @@ static int nccl_open(const struct comm_setup *setup, struct ctw_comm **out, stru
     struct nccl *nccl = family != NULL ? comm_nccl_new(family) : NULL;
     if (nccl == NULL) {
         ct_free(family);
-        (void)(setup->ready != NULL ? ncclCommAbort(setup->ready) : ncclSuccess);
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    nccl->own.handle = setup->ready;
     int rc = start(nccl, setup, err);
     if (rc != 0) {
         nccl_abort(&nccl->comm);
@@ -343,20 +338,5 @@ static int nccl_open(const struct comm_setup *setup, struct ctw_comm **out, stru
     return 0;
 }
 
-/* The calls are blocking here, unlike those between processes: all ranks are in this process, so
- * there is no peer to wait for. */
-static int nccl_connect(int n, const int *devices, void **handles, struct ct_err *err)
-{
-    ncclComm_t comms[CTW_CREW_MAX];
-    ncclResult_t result = ncclCommInitAll(comms, n, devices);
-    if (result != ncclSuccess) {
-        return comm_nccl_fail(NULL, result, "ncclCommInitAll", err);
-    }
-    for (int i = 0; i < n; i++) {
-        handles[i] = comms[i];
-    }
-    return 0;
-}
-
 extern CTW_API const struct comm_nccl_module ctworker_nccl_module;
-const struct comm_nccl_module ctworker_nccl_module = {COMM_NCCL_VERSION, nccl_open, nccl_connect};
+const struct comm_nccl_module ctworker_nccl_module = {COMM_NCCL_VERSION, nccl_open};

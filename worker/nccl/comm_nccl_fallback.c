@@ -10,11 +10,3 @@ int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm **out, struct
     (void)out;
     return ct_err_set(err, CT_EUNSUPPORTED, "this build has no NCCL back end");
 }
-
-int comm_nccl_connect(int n, const int *devices, void **handles, struct ct_err *err)
-{
-    (void)n;
-    (void)devices;
-    (void)handles;
-    return ct_err_set(err, CT_EUNSUPPORTED, "this build has no NCCL back end");
-}

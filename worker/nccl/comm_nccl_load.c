@@ -37,10 +37,3 @@ int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm **out, struct
     int rc = find_module(&module, err);
     return rc != 0 ? rc : module->open(setup, out, err);
 }
-
-int comm_nccl_connect(int n, const int *devices, void **handles, struct ct_err *err)
-{
-    const struct comm_nccl_module *module = NULL;
-    int rc = find_module(&module, err);
-    return rc != 0 ? rc : module->connect(n, devices, handles, err);
-}

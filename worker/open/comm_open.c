@@ -38,9 +38,10 @@ static int open_in_crew(struct ctw_crew *crew, struct comm_setup *setup, enum ct
     if (backend != CTW_BACKEND_NCCL) {
         return ct_err_set(err, CT_EUNSUPPORTED, "ranks of one process have NCCL only");
     }
-    int rc = crew_connect(crew, setup, &setup->ready, &setup->over, err);
-    if (rc == 0) {
-        rc = comm_nccl_open(setup, out, err);
+    crew_setup(crew, setup);
+    int rc = comm_nccl_open(setup, out, err);
+    if (rc != 0) {
+        ctw_crew_abort(crew); /* no rank waits for this one any more */
     }
     return rc;
 }

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that are threads of one process. Opening a communicator is a barrier, a counter under a
- * lock: the last rank to arrive makes the communicators of all ranks and wakes the others. A rank
- * that gives up, or a deadline, ends the barrier for all. The creator frees the crew after the last
- * thread has ended.
+ * Ranks that are threads of one process. They open communicators as processes do, but the crew is
+ * their store. It has room for one value, which rank 0 writes: the next one comes only after all
+ * ranks have used this one to find each other. A wait for it ends when a rank gives up, or at a
+ * deadline. The creator frees the crew after the last thread has ended.
+ *
+ * NCCL does not tell a rank that another one of its process has failed, and connects ranks at their
+ * first collective. So their communicators are non-blocking, too: every wait looks at `over`.
  */
 #include "worker/open/crew.h"
 
@@ -12,19 +15,21 @@
 #include "worker/job/job.h"
 
 #include <pthread.h>
+#include <stdio.h>
+#include <string.h>
 #include <time.h>
+
+/* A communicator's name and the key that its back end adds. */
+#define KEY_MAX (COMM_NAME_MAX + 32)
 
 struct ctw_crew {
     int size;
     atomic_bool over; /* a rank has given up; the others read it while they wait */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* signals changes of the fields below */
-    int arrived;            /* ranks that wait at the barrier */
-    unsigned barriers;      /* number of barriers that are over */
-    int devices[CTW_CREW_MAX];
-    void *handles[CTW_CREW_MAX];
-    int rc; /* result of the last barrier */
-    struct ct_err reason;
+    char key[KEY_MAX];      /* of the value; "" = there is none yet */
+    unsigned char value[COMM_NCCL_ID_BYTES];
+    size_t len;
     struct ctw_job jobs[];
 };
 
@@ -106,54 +111,63 @@ void ctw_crew_abort(struct ctw_crew *crew)
     (void)pthread_mutex_unlock(&crew->lock);
 }
 
+/* ---- the store of a crew --------------------------------------------------------------------- */
+
+static int crew_set(void *data, const char *key, const void *value, size_t len, struct ct_err *err)
+{
+    const struct comm_origin *origin = data;
+    struct ctw_crew *crew = origin->job->crew;
+    if (len > sizeof(crew->value)) {
+        return ct_err_set(err, CT_ELIMIT, "%zu bytes are more than the %zu that a crew can store",
+                          len, sizeof(crew->value));
+    }
+    (void)pthread_mutex_lock(&crew->lock);
+    (void)snprintf(crew->key, sizeof(crew->key), "%s/%s", origin->name, key);
+    memcpy(crew->value, value, len);
+    crew->len = len;
+    (void)pthread_cond_broadcast(&crew->changed);
+    (void)pthread_mutex_unlock(&crew->lock);
+    return 0;
+}
+
 /* Needs the lock. */
-static int await_others(struct ctw_crew *crew, int64_t timeout_ms, struct ct_err *err)
+static int await_key(struct ctw_crew *crew, const char *key, int64_t timeout_ms, struct ct_err *err)
 {
     int64_t deadline = ct_deadline_in(NULL, timeout_ms);
     const struct timespec until = {.tv_sec = (time_t)(deadline / CT_NS_PER_S),
                                    .tv_nsec = (long)(deadline % CT_NS_PER_S)};
-    unsigned barrier = crew->barriers;
-    int rc = 0;
-    while (rc == 0 && barrier == crew->barriers && !atomic_load(&crew->over)) {
-        rc = pthread_cond_timedwait(&crew->changed, &crew->lock, &until);
-    }
-    if (barrier != crew->barriers) {
-        return 0;
+    bool late = false;
+    while (!late && strcmp(crew->key, key) != 0 && !atomic_load(&crew->over)) {
+        late = pthread_cond_timedwait(&crew->changed, &crew->lock, &until) != 0;
     }
     if (atomic_load(&crew->over)) {
         return ct_err_set(err, CT_EPEER, "another rank of this process has given up");
     }
-    return ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %d of %d ranks have come",
-                      (double)timeout_ms / 1000, crew->arrived, crew->size);
+    return strcmp(crew->key, key) == 0
+               ? 0
+               : ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: rank 0 has not come",
+                            (double)timeout_ms / 1000);
 }
 
-int crew_connect(struct ctw_crew *crew, const struct comm_setup *setup, void **ready,
-                 atomic_bool **over, struct ct_err *err)
+static int crew_get(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
+                    struct ct_err *err)
 {
+    const struct comm_origin *origin = data;
+    struct ctw_crew *crew = origin->job->crew;
+    char full[KEY_MAX];
+    (void)snprintf(full, sizeof(full), "%s/%s", origin->name, key);
     (void)pthread_mutex_lock(&crew->lock);
-    crew->devices[setup->rank] = setup->device;
-    int rc = 0;
-    if (atomic_load(&crew->over)) {
-        rc = ct_err_set(err, CT_EPEER, "another rank of this process has given up");
-    } else if (++crew->arrived < crew->size) {
-        rc = await_others(crew, setup->timeout_ms, err);
-    } else {
-        crew->reason = (struct ct_err){0};
-        crew->rc = comm_nccl_connect(crew->size, crew->devices, crew->handles, &crew->reason);
-        crew->arrived = 0;
-        crew->barriers++;
-        (void)pthread_cond_broadcast(&crew->changed);
-    }
-    if (rc == 0 && crew->rc != 0) {
-        rc = ct_err_set(err, crew->rc, "%s", crew->reason.text);
-    }
-    if (rc == 0) {
-        *ready = crew->handles[setup->rank];
-        *over = &crew->over;
+    int rc = await_key(crew, full, timeout_ms, err);
+    if (rc == 0 && ct_buf_append(out, crew->value, crew->len) != 0) {
+        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     (void)pthread_mutex_unlock(&crew->lock);
-    if (rc != 0) {
-        ctw_crew_abort(crew); /* no rank waits for this one any more */
-    }
     return rc;
+}
+
+void crew_setup(struct ctw_crew *crew, struct comm_setup *setup)
+{
+    setup->over = &crew->over;
+    setup->set = crew_set;
+    setup->get = crew_get;
 }

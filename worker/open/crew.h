@@ -8,10 +8,8 @@
 #include "worker/comm/comm.h"
 #include "worker/ctworker.h"
 
-/* Waits until every rank has called it. Gives *ready, the rank's handle for the next communicator,
- * which then belongs to the caller, and *over, the flag that a rank has given up. The last rank to
- * call makes all handles. CT_EPEER if a rank has given up, CT_ETIMEDOUT. */
-CT_MUST_CHECK int crew_connect(struct ctw_crew *crew, const struct comm_setup *setup, void **ready,
-                               atomic_bool **over, struct ct_err *err);
+/* Lets the ranks of a communicator find each other through the crew's memory, as there is no store,
+ * and gives it the flag that a rank has given up. setup->data is the communicator's origin. */
+void crew_setup(struct ctw_crew *crew, struct comm_setup *setup);
 
 #endif

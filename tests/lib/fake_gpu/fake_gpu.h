@@ -5,9 +5,8 @@
  * rules of the libraries and counts violations. A script, struct fake_gpu, says how long things
  * take and what goes wrong.
  *
- * Peers of a communicator from ncclCommInitRankConfig() are other processes, or imaginary ones that
- * send whatever this rank sends. Those of ncclCommInitAll() are each other's peers, and their ranks
- * may be threads.
+ * Peers of a communicator are other processes or threads, or imaginary ones that send whatever this
+ * rank sends.
  *
  * Queued work runs only when something waits for it, and then in any order that streams, events and
  * graphs allow. The order is drawn from `seed`. So a missing event, which may or may not do harm on
@@ -34,7 +33,8 @@ struct fake_gpu {
     int call_error;     /* returned at once by collectives */
     int stream_error;   /* a cudaError_t from cudaStreamQuery() */
     int set_device_error;
-    bool processes;     /* peers from ncclCommInitRankConfig() are processes, not imaginary */
+    bool processes;     /* peers are processes, or threads that stand for such; not imaginary */
+    bool crews;         /* threads do not stand for processes: they are a crew */
     bool no_mem_alloc;  /* ncclMemAlloc() fails */
     bool no_register;   /* ncclCommRegister() fails */
     int refusing_peers; /* imaginary peers that vote 0 where this rank votes 1 */
@@ -48,7 +48,7 @@ struct fake_gpu {
     unsigned chip;      /* number of a GPU model. It decides for which shapes cuBLASLt refuses which
                            epilogues, and in which order its kernels add. 0 refuses none */
     bool nccl_threads;  /* NCCL queues a collective from a thread of its own, some time after the
-                           call has returned; not with a blocking communicator */
+                           call has returned */
 
     /* What happened: counts. */
     int violations; /* of the rules */

@@ -88,26 +88,6 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
     return (*comm)->busy ? ncclInProgress : ncclSuccess;
 }
 
-ncclResult_t ncclCommInitAll(ncclComm_t *out, int ndev, const int *devlist)
-{
-    FAKE_ALONE;
-    fake_rule(fake.comms == 0, "communicators beside those of a clique");
-    fake_rule(ndev >= 1 && ndev <= RANKS_MAX, "a clique larger than the fake GPU can hold");
-    for (int i = 1; i < ndev; i++) {
-        fake_rule(devlist[i] != devlist[i - 1], "two ranks on one device");
-    }
-    if (fake.init_error != 0) {
-        return (ncclResult_t)fake.init_error;
-    }
-    struct fake_rendezvous *rendezvous = fake_rendezvous_new(ndev);
-    for (int i = 0; i < ndev; i++) {
-        out[i] = fake_comm_new(i, ndev);
-        out[i]->rendezvous = rendezvous;
-        out[i]->blocking = true;
-    }
-    return ncclSuccess;
-}
-
 /* Does the call in progress still wait for the peers, or for a thread of NCCL? */
 static bool is_held(struct ncclComm *comm)
 {
@@ -126,8 +106,7 @@ static bool is_held(struct ncclComm *comm)
         (comm->split != NULL && !fake_split_is_done(comm))) {
         return true;
     }
-    bool connecting =
-        comm->rendezvous->called[comm->rank] > 0 && !comm->blocking && !comm->connected;
+    bool connecting = comm->rendezvous->called[comm->rank] > 0 && !comm->connected;
     for (int r = 0; connecting && r < comm->size; r++) {
         if (comm->rendezvous->called[r] == 0) {
             return true;

@@ -37,10 +37,10 @@ enum { FAKE_GONE = -1, FAKE_LEFT = -2 };
  * two mails of each rank are enough. */
 struct fake_rendezvous {
     int size;
-    char path[NCCL_UNIQUE_ID_BYTES]; /* for processes only */
-    atomic_int came, alive;          /* how many ranks have come, and how many have not left */
-    atomic_int pid[RANKS_MAX];       /* for processes only; 0 = has not come */
-    atomic_int called[RANKS_MAX];    /* has called its first collective, in which all connect */
+    char path[NCCL_UNIQUE_ID_BYTES];
+    atomic_int came;              /* how many ranks have come */
+    atomic_int pid[RANKS_MAX];    /* 0 = has not come */
+    atomic_int called[RANKS_MAX]; /* has called its first collective, in which all connect */
     struct fake_ballot ballot[2][RANKS_MAX];
     struct fake_mail mail[2][RANKS_MAX];
 };
@@ -57,7 +57,7 @@ struct ncclComm {
     int holding;  /* number of graphs with its collectives */
     int registrations;
     int pending; /* collectives that are queued, outside of graphs */
-    bool blocking, connected;
+    bool connected;
     bool working;                       /* a thread of NCCL has not queued the last call yet */
     struct fake_rendezvous *rendezvous; /* NULL: the peers are imaginary */
     int round;                          /* number of the next collective */
@@ -85,9 +85,8 @@ void fake_usable(const struct ncclComm *comm);
 bool fake_group_takes_abort(struct ncclComm *comm);
 void fake_abort_all(struct ncclComm **comms, int count);
 
-/* Make a rendezvous for threads of this process, or one for processes in a file whose name is the
- * id. fake_rendezvous_enter() returns NULL if there is no such file. */
-struct fake_rendezvous *fake_rendezvous_new(int size);
+/* Make a rendezvous in a file whose name is the id. fake_rendezvous_enter() returns NULL if there
+ * is no such file. */
 void fake_rendezvous_name(ncclUniqueId *id);
 struct fake_rendezvous *fake_rendezvous_enter(const ncclUniqueId *id, int rank, int size);
 /* Enters the rendezvous of the ranks that have the color of this one in a split. */
@@ -95,7 +94,7 @@ struct fake_rendezvous *fake_rendezvous_enter_part(const struct ncclComm *parent
                                                    int size);
 bool fake_rendezvous_is_full(const struct fake_rendezvous *rendezvous);
 bool fake_rendezvous_lost_someone(const struct fake_rendezvous *rendezvous);
-/* The last rank to leave frees it. `how`: FAKE_GONE or FAKE_LEFT. */
+/* `how`: FAKE_GONE, which the other ranks see, or FAKE_LEFT. */
 void fake_rendezvous_leave(struct fake_rendezvous *rendezvous, int rank, int how);
 
 #endif

@@ -252,13 +252,13 @@ static ncclResult_t queue(struct call *c, cudaStream_t stream)
         return (ncclResult_t)fake.call_error;
     }
     (void)fake_begin_call(comm, fake.call_turns);
-    if (fake.nccl_threads && !comm->blocking) {
+    if (fake.nccl_threads) {
         comm->busy = true;
         send_thread(c, stream);
     } else {
         queue_now(c, stream);
     }
-    comm->busy |= comm->rendezvous != NULL && !comm->blocking && !comm->connected;
+    comm->busy |= comm->rendezvous != NULL && !comm->connected;
     return comm->busy ? ncclInProgress : ncclSuccess;
 }
 

@@ -16,22 +16,9 @@
 
 static struct fake_rendezvous *map(int fd)
 {
-    int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED;
     void *rendezvous = mmap(NULL, sizeof(struct fake_rendezvous), PROT_READ | PROT_WRITE,
-                            flags | MAP_NORESERVE, fd, 0);
+                            MAP_SHARED | MAP_NORESERVE, fd, 0);
     return rendezvous != MAP_FAILED ? rendezvous : NULL;
-}
-
-struct fake_rendezvous *fake_rendezvous_new(int size)
-{
-    struct fake_rendezvous *rendezvous = map(-1);
-    if (rendezvous != NULL) {
-        rendezvous->size = size;
-        rendezvous->came = size;
-        rendezvous->alive = size;
-        fake.cliques++;
-    }
-    return rendezvous;
 }
 
 /* The file exists until all ranks have come. */
@@ -61,7 +48,6 @@ static struct fake_rendezvous *enter(const char *path, int flags, int rank, int 
     (void)snprintf(rendezvous->path, sizeof rendezvous->path, "%s", path);
     fake_rule(rendezvous->pid[rank] == 0, "two processes of one rank");
     rendezvous->pid[rank] = getpid();
-    rendezvous->alive++;
     if (++rendezvous->came == size) {
         (void)unlink(path);
     }
@@ -100,17 +86,25 @@ bool fake_rendezvous_lost_someone(const struct fake_rendezvous *rendezvous)
     return false;
 }
 
+/* Has this process another rank there? */
+static bool has_crew(const struct fake_rendezvous *rendezvous, int rank)
+{
+    bool found = false;
+    for (int r = 0; r < rendezvous->size; r++) {
+        found = found || (r != rank && rendezvous->pid[r] == getpid());
+    }
+    return found;
+}
+
+/* NCCL keeps what an aborted rank of a crew has until all of its ranks have ended, and so the
+ * others do not notice. */
 void fake_rendezvous_leave(struct fake_rendezvous *rendezvous, int rank, int how)
 {
-    bool processes = rendezvous->pid[rank] != 0;
-    if (processes) {
-        rendezvous->pid[rank] = how;
-        if (!fake_rendezvous_is_full(rendezvous)) {
-            (void)unlink(rendezvous->path);
-        }
+    bool silent = fake.crews && has_crew(rendezvous, rank);
+    rendezvous->pid[rank] = silent ? FAKE_LEFT : how;
+    if (!fake_rendezvous_is_full(rendezvous)) {
+        (void)unlink(rendezvous->path);
     }
-    if (--rendezvous->alive == 0 || processes) {
-        (void)munmap(rendezvous, sizeof *rendezvous);
-        fake.cliques--;
-    }
+    (void)munmap(rendezvous, sizeof *rendezvous);
+    fake.cliques--;
 }

@@ -121,9 +121,10 @@ static void a_named_folder_is_the_only_one(void **state)
     (void)state;
     char *dir = ct_tmpdir_new();
     struct ct_err err = {0};
-    void *handle;
+    struct ctw_comm *comm;
+    const struct comm_setup setup = {.size = 1};
     assert_int_equal(setenv("CTRUN_PLUGIN_DIR", dir, 1), 0);
-    assert_int_equal(comm_nccl_connect(1, &(int){0}, &handle, &err), CT_EUNSUPPORTED);
+    assert_int_equal(comm_nccl_open(&setup, &comm, &err), CT_EUNSUPPORTED);
     assert_non_null(strstr(err.text, dir));
     assert_int_equal(unsetenv("CTRUN_PLUGIN_DIR"), 0);
     ct_tmpdir_free(dir);

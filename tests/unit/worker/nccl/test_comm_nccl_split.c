@@ -306,12 +306,10 @@ static void what_is_stuck_ends_with_its_family(void **state)
 static void ranks_of_one_process_are_not_split(void **state)
 {
     (void)state;
-    void *handle;
     atomic_bool over = false;
     struct ctw_comm *comm, *group = NULL;
     fake_gpu_begin(NULL);
-    assert_int_equal(ctworker_nccl_module.connect(1, &(int){0}, &handle, NULL), 0);
-    const struct comm_setup setup = {.size = 1, .ready = handle, .over = &over, .timeout_ms = 1000};
+    const struct comm_setup setup = {.size = 1, .over = &over, .timeout_ms = 1000};
     assert_int_equal(ctworker_nccl_module.open(&setup, &comm, NULL), 0);
     assert_int_equal(ctw_comm_split(comm, 0, 0, &group, NULL), CT_EUNSUPPORTED);
     ctw_comm_free(comm);

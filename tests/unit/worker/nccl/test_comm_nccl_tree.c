@@ -6,29 +6,19 @@
 #include "tests/lib/ct_test.h"
 
 #include "tests/lib/fake_gpu/fake_gpu_engine.h"
-#include "worker/comm/comm.h"
+#include "tests/lib/nccl_ranks.h"
 #include "worker/shm/sum.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 
-extern const struct comm_nccl_module ctworker_nccl_module;
-
 #define RANKS_MAX 8
-#define LONG_MS (60 * 1000)
+#define LONG_MS (60 * 1000) /* the long arrays take a while */
 
-struct rank {
-    pthread_t thread;
-    int rank, size;
-    bool tree;
-    void *handle;
-    atomic_bool *over;
+/* The numbers of all ranks, one array after the other. */
+struct sums {
     const size_t *counts; /* of one sum after the other; 0 ends them */
-    const float *send;
-    float *recv;
-    struct ct_err err;
-    int rc;
+    float *send[RANKS_MAX], *recv[RANKS_MAX];
 };
 
 /* ---- what a device does ---------------------------------------------------------------------- */
@@ -64,44 +54,18 @@ static int tree_sum(void *data, size_t n, size_t count, size_t step, const float
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-static int reduce_all(struct rank *r, struct ctw_comm *comm)
+static void reduce_all(struct nccl_rank *r)
 {
-    int rc = 0;
-    const float *send = r->send;
-    float *recv = r->recv;
-    for (const size_t *count = r->counts; rc == 0 && *count > 0; count++) {
-        rc = ctw_comm_all_reduce(comm, send, recv, *count, &r->err);
+    const struct sums *sums = r->all->data;
+    const float *send = sums->send[r->rank];
+    float *recv = sums->recv[r->rank];
+    for (const size_t *count = sums->counts; *count > 0; count++) {
+        RANK_CHECK(r, ctw_comm_all_reduce(r->comm, send, recv, *count, NULL) == 0);
         send += *count;
         recv += *count;
     }
-    rc = rc == 0 ? ctw_comm_barrier(comm, &r->err) : rc;
-    return rc == 0 ? ctw_comm_sync(comm, &r->err) : rc;
-}
-
-static void *run_rank(void *data)
-{
-    struct rank *r = data;
-    cudaStream_t stream;
-    (void)cudaSetDevice(r->rank);
-    r->rc = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess ? 0 : CT_EIO;
-    const struct comm_setup setup = {
-        .rank = r->rank,
-        .size = r->size,
-        .local_size = r->size,
-        .device = r->rank,
-        .stream = stream,
-        .ready = r->handle,
-        .over = r->over,
-        .timeout_ms = LONG_MS,
-        .tree_sum = r->tree ? tree_sum : NULL,
-        .tree_sum_data = stream,
-    };
-    struct ctw_comm *comm = NULL;
-    r->rc = r->rc == 0 ? ctworker_nccl_module.open(&setup, &comm, &r->err) : r->rc;
-    r->rc = r->rc == 0 ? reduce_all(r, comm) : r->rc;
-    ctw_comm_free(comm);
-    (void)cudaStreamDestroy(stream);
-    return NULL;
+    RANK_CHECK(r, ctw_comm_barrier(r->comm, NULL) == 0);
+    RANK_CHECK(r, ctw_comm_sync(r->comm, NULL) == 0);
 }
 
 /* Fractions, so that another order of adding gives other bits. */
@@ -111,17 +75,17 @@ static float value(int rank, size_t i)
 }
 
 /* Whether each rank has the tree's sums, bit for bit. */
-static bool has_sums(const struct rank *ranks, int size, size_t total)
+static bool has_sums(const struct sums *all, int size, size_t total)
 {
     const float *src[RANKS_MAX];
     float *sums = malloc(total * sizeof *sums);
     for (int r = 0; r < size; r++) {
-        src[r] = ranks[r].send;
+        src[r] = all->send[r];
     }
     sum_tree(sums, src, size, 0, total);
     bool same = true;
     for (int r = 0; r < size; r++) {
-        same = same && memcmp(sums, ranks[r].recv, total * sizeof *sums) == 0;
+        same = same && memcmp(sums, all->recv[r], total * sizeof *sums) == 0;
     }
     free(sums);
     return same;
@@ -129,47 +93,29 @@ static bool has_sums(const struct rank *ranks, int size, size_t total)
 
 static bool sums_by(int size, unsigned seed, bool tree, const size_t *counts)
 {
-    struct rank ranks[RANKS_MAX] = {{0}};
-    int devices[RANKS_MAX];
-    void *handles[RANKS_MAX];
-    atomic_bool over = false;
-    struct ct_err err = {0};
+    struct sums sums = {.counts = counts};
     size_t total = 0;
-    fake_gpu_begin(&(struct fake_gpu){.seed = seed});
     for (const size_t *count = counts; *count > 0; count++) {
         total += *count;
     }
     for (int r = 0; r < size; r++) {
-        devices[r] = r;
-    }
-    assert_int_equal(ctworker_nccl_module.connect(size, devices, handles, &err), 0);
-    for (int r = 0; r < size; r++) {
-        float *send = malloc(total * sizeof *send);
+        sums.send[r] = malloc(total * sizeof(float));
+        sums.recv[r] = malloc(total * sizeof(float));
         for (size_t i = 0; i < total; i++) {
-            send[i] = value(r, i);
-        }
-        ranks[r] = (struct rank){.rank = r, .size = size, .tree = tree, .handle = handles[r]};
-        ranks[r].over = &over, ranks[r].counts = counts, ranks[r].send = send;
-        ranks[r].recv = malloc(total * sizeof *send);
-        assert_int_equal(pthread_create(&ranks[r].thread, NULL, run_rank, &ranks[r]), 0);
-    }
-    for (int r = 0; r < size; r++) {
-        (void)pthread_join(ranks[r].thread, NULL);
-    }
-    for (int r = 0; r < size; r++) {
-        if (ranks[r].rc != 0) {
-            fail_msg("rank %d: %s", r, ranks[r].err.text);
+            sums.send[r][i] = value(r, i);
         }
     }
-    bool same = has_sums(ranks, size, total);
+    nccl_ranks_run(&(struct nccl_ranks){.size = size,
+                                        .script = {.seed = seed},
+                                        .timeout_ms = LONG_MS,
+                                        .tree_sum = tree ? tree_sum : NULL,
+                                        .data = &sums},
+                   reduce_all);
+    bool same = has_sums(&sums, size, total);
     for (int r = 0; r < size; r++) {
-        free((void *)(uintptr_t)ranks[r].send);
-        free(ranks[r].recv);
+        free(sums.send[r]);
+        free(sums.recv[r]);
     }
-    if (fake.violations > 0) {
-        fail_msg("broken rule: %s", fake.first_violation);
-    }
-    assert_int_equal(fake.memory + fake.streams + fake.comms, 0);
     return same;
 }
 

@@ -54,6 +54,7 @@ struct ctw_env {
                          local_rank if unset */
     bool device_own;  /* the launcher has set that index and gives the GPU to no other worker
                          (CTRUN_GPU_SHARE is unset) */
+    bool device_set;  /* the launcher has set that index, perhaps for several workers */
 };
 
 /* Reads the process environment. CT_EFORMAT, CT_ELIMIT, CT_ENOENT; err names the variable. */

@@ -6,6 +6,7 @@
  *   FAKE_GPU_SEED=N     the seed for the order in which work runs
  *   FAKE_GPU_FAIL=N     of the calls that can fail, the N-th one fails
  *   FAKE_GPU_ANY=1      any of the products that are timed may be the fastest
+ *   FAKE_GPU_DEVICES=N  so many GPUs; 8 if unset
  *   FAKE_GPU_CHIP=N     another GPU model, whose cuBLASLt refuses other epilogues
  *   FAKE_GPU_THREADS=1  NCCL queues its collectives from threads of its own
  *   FAKE_GPU_REPORT=F   rank 0 writes lines "name value" to the file F. If F is a folder, each
@@ -31,8 +32,9 @@ static int number(const char *variable)
 __attribute__((constructor)) static void begin(void)
 {
     const struct fake_gpu script = {.processes = true,
-                                    .any_wins = number("FAKE_GPU_ANY") != 0,
                                     .crews = true,
+                                    .any_wins = number("FAKE_GPU_ANY") != 0,
+                                    .devices = number("FAKE_GPU_DEVICES"),
                                     .chip = (unsigned)number("FAKE_GPU_CHIP"),
                                     .nccl_threads = number("FAKE_GPU_THREADS") != 0,
                                     .seed = (unsigned)number("FAKE_GPU_SEED"),

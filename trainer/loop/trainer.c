@@ -87,9 +87,10 @@ static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err 
     /* If the launcher has masked the other GPUs, the worker's own is the only one. */
     bool enough = env->device_own ? env->device_index < count : count >= workers;
     if (t->options.device == CT_CHOOSE_CUDA) {
-        /* NCCL refuses two ranks on one device. If there is no device at all, opening one gives the
-         * better message. */
-        if (count > 0 && !enough) {
+        /* With --share-gpu the launcher gives several workers one GPU, which NCCL takes from 2.30
+         * on. If there is no device at all, opening one gives the better message. */
+        bool shares = env->device_set && env->device_index < count;
+        if (count > 0 && !enough && !shares) {
             return ct_err_set(err, CT_EUNSUPPORTED,
                               "--device cuda: %d workers on this host but only %d CUDA device%s",
                               workers, count, count == 1 ? "" : "s");

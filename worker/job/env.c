@@ -161,8 +161,8 @@ int env_read_from(const struct env_source *from, struct ctw_env *out, struct ct_
     }
     if (rc == 0) {
         env.device_index = env.local_rank;
-        env.device_own =
-            lookup(from, "CTRUN_DEVICE_INDEX") != NULL && lookup(from, "CTRUN_GPU_SHARE") == NULL;
+        env.device_set = lookup(from, "CTRUN_DEVICE_INDEX") != NULL;
+        env.device_own = env.device_set && lookup(from, "CTRUN_GPU_SHARE") == NULL;
         rc = read_int(from, "CTRUN_DEVICE_INDEX", 0, RANKS_MAX, &env.device_index, err);
     }
     if (rc == 0) {

@@ -79,7 +79,7 @@ int ctw_crew_open(struct ctw_job *job, int size, struct ctw_crew **out, struct c
         rank->env.rank = rank->env.local_rank = rank->env.device_index = i;
         rank->env.world_size = rank->env.local_world_size = size;
         /* What a launcher provides for a worker is for one rank only. */
-        rank->env.launched = rank->env.device_own = false;
+        rank->env.launched = rank->env.device_own = rank->env.device_set = false;
         rank->env.snapshot[0] = '\0';
         rank->timeout_ms = job->timeout_ms;
         rank->crew = crew;

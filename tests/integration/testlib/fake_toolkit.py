@@ -30,8 +30,9 @@ echo 'Stand-in, GPU-0, 9.0, 580.00, 1024 MiB, 1980 MHz, 700.00 W'
 
 
 def environment(folder):
-    """In which it is found."""
-    return {"CUDA_HOME": str(folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+    """In which it is found, with one GPU, as on the machine that is lent."""
+    one = {"FAKE_GPU_DEVICES": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    return {"CUDA_HOME": str(folder), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **one}
 
 
 def make(folder, library, include):

@@ -56,7 +56,7 @@ class Env(c.Structure):
         ("master_port", c.c_uint16), ("launched", c.c_bool), ("store_is_external", c.c_bool),
         ("master_addr", c.c_char * 256), ("run_id", c.c_char * 256),
         ("error_file", c.c_char * 4096), ("snapshot", c.c_char * 4096),
-        ("device_index", c.c_int), ("device_own", c.c_bool)]
+        ("device_index", c.c_int), ("device_own", c.c_bool), ("device_set", c.c_bool)]
 
 
 class CommOptions(c.Structure):

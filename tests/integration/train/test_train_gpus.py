@@ -79,6 +79,16 @@ class TrainGpus(testlib.Case):
             self.assert_close(losses, expected, 1e-4)
             self.assertGreater(int(seen["captured_collectives"]), 0)
 
+    def test_workers_that_share_a_gpu(self):
+        one = {"CUDA_VISIBLE_DEVICES": "0", "FAKE_GPU_DEVICES": "1"}
+        ctrun = (testlib.program("ctrun"), "--standalone", "--no-python", "-n", "2")
+        expected, _, _ = self.train("--device", "cpu", launcher=ctrun)
+        losses, _, seen = self.train("--device", "cuda", launcher=(*ctrun, "--share-gpu"), **one)
+        self.assert_close(losses, expected, 1e-4)
+        self.assertGreater(int(seen["captured_collectives"]), 0)
+        result, _ = self.train("--device", "cuda", launcher=ctrun, code=1, **one)
+        self.assertIn("--device cuda: 2 workers on this host but only 1 CUDA device", result.err)
+
     def test_the_steps_of_the_benchmark(self):
         report = self.tmp / "report"
         # Apart: the emulation of the fused head takes seconds for so many rows.

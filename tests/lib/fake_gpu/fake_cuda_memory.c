@@ -207,7 +207,7 @@ cudaError_t cudaGetDeviceCount(int *count)
     if (fake.driver != 0) {
         return cudaErrorInsufficientDriver;
     }
-    *count = 8;
+    *count = fake.devices > 0 ? fake.devices : 8;
     return fake_fails() ? cudaErrorNoDevice : cudaSuccess;
 }
 

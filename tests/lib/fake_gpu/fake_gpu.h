@@ -40,7 +40,8 @@ struct fake_gpu {
     int refusing_peers; /* imaginary peers that vote 0 where this rank votes 1 */
     int fail_cuda_call; /* which of the calls that can fail does, counted from 1; 0 = none */
     bool any_wins;      /* any of the products that are timed may be fastest; otherwise the first */
-    int capability;     /* of the device, 0 = 90; there are no kernels for those below 75 */
+    int devices;        /* how many there are, 0 = 8 */
+    int capability;     /* of each device, 0 = 90; there are no kernels for those below 75 */
     int driver;         /* the version of a driver that is too old (13000 = 13.0); 0 = it is new
                            enough, FAKE_NEVER = no driver is installed */
     int no_epilogues;   /* cuBLASLt has no kernel for the epilogues whose bits are set here */

@@ -29,6 +29,7 @@ class Env(ctypes.Structure):
         ("snapshot", ctypes.c_char * PATH_MAX),
         ("device_index", ctypes.c_int),
         ("device_own", ctypes.c_bool),
+        ("device_set", ctypes.c_bool),
     ]
 
 

@@ -81,14 +81,15 @@ static void reads_a_launched_worker(void **state)
     assert_string_equal(env.run_id, "job 17");
     assert_string_equal(env.error_file, "/tmp/e.json");
     assert_int_equal(env.device_index, 1); /* the local rank */
-    assert_false(env.device_own);
+    assert_false(env.device_own || env.device_set);
     put("CTRUN_DEVICE_INDEX", "0");
     assert_int_equal(ctw_env_read(&env, NULL), 0);
     assert_int_equal(env.device_index, 0);
-    assert_true(env.device_own);
+    assert_true(env.device_own && env.device_set);
     put("CTRUN_GPU_SHARE", "1/2");
     assert_int_equal(ctw_env_read(&env, NULL), 0);
     assert_false(env.device_own);
+    assert_true(env.device_set);
 }
 
 static void our_generation_wins_over_torchs(void **state)

@@ -2,9 +2,9 @@
  *
  * Whether kernels of our own are launched early (programmatic dependent launch, launch.h). On
  * compute capability 9.0 and above a chain of kernels is timed both ways before the first
- * recording, recorded, with all that a step has between kernels: a clearing of memory, a fork and a
- * join. A driver or a device that does not take it so shows that here, and kernels are launched in
- * turn.
+ * recording, recorded, with all that a step has in front of kernels: nothing, a clearing of memory,
+ * a fork and a join. A driver or a device that does not take it so shows that here, and kernels are
+ * launched in turn.
  */
 #include "kernels/cuda/cuda.h"
 
@@ -23,8 +23,9 @@ static int run_chain(struct ct_cuda *cuda, const void *data, struct ct_err *err)
     const struct ct_launch_on beside = ct_cuda_on(cuda, cuda->updates);
     const float *from = cuda->workspace;
     uint16_t *to = (uint16_t *)cuda->workspace + 2 * COUNT;
+    CT_CUDA_TRY(err, ct_launch_narrow(main, COUNT, from, to)); /* a recording begins with it */
     CT_CUDA_TRY(err, cudaMemsetAsync(cuda->workspace, 0, COUNT * sizeof(*from), cuda->stream));
-    for (int i = 0; i < CHAIN; i++) {
+    for (int i = 1; i < CHAIN; i++) {
         CT_CUDA_TRY(err, ct_launch_narrow(main, COUNT, from, to));
     }
     int rc = ct_cuda_fork_updates(&cuda->base, false, err);
@@ -58,6 +59,7 @@ int ct_cuda_prepare_record(struct ct_device *dev, struct ct_err *err)
     if (cuda->capability < NEEDED_CAPABILITY) {
         return 0;
     }
+    CT_CUDA_TRY(err, cudaMemsetAsync(cuda->workspace, 0, COUNT * sizeof(float), cuda->stream));
     int rc = time_chain(cuda, true, &cuda->early_us, &can, err);
     if (rc == 0 && can) {
         rc = time_chain(cuda, false, &cuda->in_turn_us, &timed, err);

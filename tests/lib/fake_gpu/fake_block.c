@@ -528,7 +528,9 @@ void fake_launch(const struct fake_launch *launch, const void *args, size_t byte
     }
     fake_rule(!launch->early || fake.capability == 0 || fake.capability >= 90,
               "an early launch on a device that has none");
-    if (launch->early && fake.no_early) {
+    const struct CUstream_st *s = fake_stream_of(launch->stream);
+    bool root = s->capture != NULL && s->frontier.count == 0;
+    if (launch->early && (fake.no_early || (root && fake.no_early_root))) {
         fake_last_error = cudaErrorNotSupported;
         return;
     }

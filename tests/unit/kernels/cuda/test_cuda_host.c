@@ -427,6 +427,7 @@ static void kernels_are_launched_early_where_that_is_faster(void **state)
     static const char *const no[] = {"\"early\": false, \"early_us\": 0.000", NULL};
     assert_true(launches_early(NULL, yes));
     assert_false(launches_early(&(struct fake_gpu){.no_early = true}, no));
+    assert_false(launches_early(&(struct fake_gpu){.no_early_root = true}, no));
     assert_false(launches_early(&(struct fake_gpu){.capability = 80}, no));
     assert_int_equal(fake.early, 0);
     int seen[2] = {0};

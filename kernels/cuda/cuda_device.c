@@ -440,7 +440,9 @@ static int open_into(struct ct_cuda *cuda, int index, struct ct_err *err)
     CT_CUDA_TRY(err, cudaSetDevice(index));
     CT_CUDA_TRY(err, cudaGetDeviceProperties(&prop, index));
     cudaError_t status = ct_launch_check();
-    if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorUnsupportedPtxVersion) {
+    /* CUDA documents the second for this call, and the first for launches. */
+    if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction ||
+        status == cudaErrorUnsupportedPtxVersion) {
         (void)cudaGetLastError();
         return ct_err_set(err, CT_EUNSUPPORTED,
                           "%s has compute capability %d.%d, for which this build has no kernels",

@@ -239,9 +239,11 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     FAKE_ALONE;
     *attributes = (struct cudaFuncAttributes){0};
     fake_rule(kernel != NULL, "attributes of no kernel");
-    return fake.capability != 0 && fake.capability < 75 ? cudaErrorNoKernelImageForDevice
-           : fake_fails()                               ? cudaErrorUnknown
-                                                        : cudaSuccess;
+    if (fake.capability != 0 && fake.capability < 75) {
+        return fake.other_refusal ? cudaErrorInvalidDeviceFunction
+                                  : cudaErrorNoKernelImageForDevice;
+    }
+    return fake_fails() ? cudaErrorUnknown : cudaSuccess;
 }
 
 const char *cudaGetErrorString(cudaError_t error)

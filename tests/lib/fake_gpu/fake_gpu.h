@@ -47,6 +47,7 @@ struct fake_gpu {
     int no_epilogues;   /* cuBLASLt has no kernel for the epilogues whose bits are set here */
     bool no_early;      /* no kernel can be launched before the one in front of it has ended */
     bool no_early_root; /* the same for a kernel that a recording begins with */
+    bool other_refusal; /* the driver has another error for a device without kernels */
     unsigned chip;      /* number of a GPU model. It decides for which shapes cuBLASLt refuses which
                            epilogues, and in which order its kernels add. 0 refuses none */
     bool nccl_threads;  /* NCCL queues a collective from a thread of its own, some time after the

@@ -447,6 +447,7 @@ static void what_cannot_work_is_said_at_once(void **state)
         {{.driver = 12040}, "knows CUDA up to 12.4, this build needs"},
         {{.driver = FAKE_NEVER}, "no NVIDIA driver is installed"},
         {{.capability = 70}, "compute capability 7.0, for which this build has no kernels"},
+        {{.capability = 70, .other_refusal = true}, "7.0, for which this build has no kernels"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct ct_device *dev = NULL;

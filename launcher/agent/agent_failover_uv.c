@@ -82,6 +82,8 @@ static void drift(struct ct_agent_run *run, int64_t lease_ns)
 
 static void forget_hosting(struct ct_agent_run *run, const struct ct_voter *next)
 {
+    (void)ct_host_loss_note(&run->failover.loss, ct_job_record_generation(&state(run)->record),
+                            NULL, false);
     ct_server_unhost(run->store.server, next);
     ct_agent_store_let_go(run);
     drift(run, ct_clock_now(NULL));
@@ -99,10 +101,12 @@ static void say_lost_majority(struct ct_agent_run *run)
 static void describe_loss(struct ct_agent_run *run, const struct ct_err *why)
 {
     struct ct_agent_failover *failover = &run->failover;
-    failover->silent = why->code == CT_ETIMEDOUT;
-    failover->lost_daemon = failover->daemon;
-    memcpy(failover->lost_host, failover->host, sizeof(failover->lost_host));
-    (void)snprintf(failover->why, sizeof(failover->why), "%.300s", why->text);
+    if (ct_host_loss_note(&failover->loss, ct_job_record_generation(&state(run)->record),
+                          &state(run)->host, failover->daemon)) {
+        failover->silent = why->code == CT_ETIMEDOUT;
+        memcpy(failover->lost_host, failover->host, sizeof(failover->lost_host));
+        (void)snprintf(failover->why, sizeof(failover->why), "%.300s", why->text);
+    }
     (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
                    "%.100s%s%.100s%s, which hosts the job's store, is lost: %.200s; %s",
                    failover->host, failover->host[0] != '\0' ? " (" : "", failover->where,
@@ -254,19 +258,22 @@ static void take_over(struct ct_agent_run *run, const struct ct_election_todo *t
         return; /* it has followed a host, so it has a port; this cannot happen */
     }
     ct_agent_store_take_over(run);
+    int generation = ct_job_record_generation(&state(run)->record);
+    bool known = ct_host_loss_ended(&failover->loss, generation);
     const struct ct_members_failover hosting = {
         .self = state(run)->self,
         .arbiter = run->job->resolved->etcd != NULL,
         .term = state(run)->host_term,
-        .record = ct_job_record_generation(&state(run)->record) >= 0 ? &state(run)->record : NULL,
+        .record = generation >= 0 ? &state(run)->record : NULL,
         .fence_ns = state(run)->fence_ns,
         .lost = todo->lost,
         .lost_is_dead = todo->lost_is_dead,
         .lost_in_time = todo->lost_in_time,
-        .lost_is_silent = failover->silent,
-        .lost_is_daemon = failover->lost_daemon && todo->lost.id != 0,
-        .lost_name = failover->lost_host,
-        .lost_why = failover->why,
+        .ended_by = known ? failover->loss.host : (struct ct_voter){0},
+        .ended_by_silence = known && failover->silent,
+        .ended_by_daemon = known && failover->loss.daemon,
+        .ended_by_name = failover->lost_host,
+        .ended_why = failover->why,
         .history = &run->report.story.history,
         .round = last_round(run),
     };
@@ -630,6 +637,7 @@ void ct_agent_failover_world(struct ct_agent_run *run)
         return;
     }
     (void)clock_gettime(CLOCK_REALTIME, &now);
+    run->failover.loss = (struct ct_host_loss){0};
     run->failover.formed_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS;
     if (state(run)->state != CT_ELECTION_LOOKING && run->failover.pledged_ns != 0) {
         /* The host has heard the pledge. */

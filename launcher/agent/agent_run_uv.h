@@ -36,6 +36,7 @@
 #include "rendezvous/client/elector_uv.h"
 #include "rendezvous/client/link_uv.h"
 #include "rendezvous/control/control.h"
+#include "rendezvous/election/host_loss.h"
 #include "rendezvous/server/control_uv.h"
 #include "rendezvous/server/server_uv.h"
 
@@ -191,16 +192,16 @@ struct ct_agent_failover {
     struct ct_agent_moves moves;   /* from host to host, before the first world */
     uint64_t dialling;             /* the id of the host that is being joined; 0 = none */
     bool adrift;                   /* the host is lost, and no other is found yet */
-    bool daemon;                   /* the host is a ctrdzvd, ... */
-    bool lost_daemon;              /* ... or the one that was lost was */
-    bool silent;                   /* it was lost by silence */
+    bool daemon;                   /* the host is a ctrdzvd */
     int64_t pledged_ns;            /* when the last record was pledged */
     int64_t stop_by_ns;            /* the workers must be gone by then; INT64_MAX = no hurry */
     int64_t formed_ms;             /* Unix time at which the last world came */
     char host[CT_HOST_MAX];        /* the machine that hosts: its name, ... */
     char where[CT_HOST_MAX];       /* ... and its address */
-    char lost_host[CT_HOST_MAX];   /* the machine that hosted and was lost, ... */
-    char why[CT_FAILURE_WHAT_MAX]; /* ... and why */
+    struct ct_host_loss loss;      /* that has ended the newest generation: ... */
+    bool silent;                   /* ... that host had not answered, ... */
+    char lost_host[CT_HOST_MAX];   /* ... its machine, ... */
+    char why[CT_FAILURE_WHAT_MAX]; /* ... and why it was lost */
 };
 
 struct ct_agent_run {

@@ -553,6 +553,10 @@ void ct_election_answered(struct ct_election *election, const struct ct_vote_ans
     if (has_found(election, answer)) {
         todo->stop_hosting = election->state == CT_ELECTION_HOSTING;
         ct_election_deposed(election, now_ns);
+        if (todo->stop_hosting) { /* that one must be joined before votes are asked for again */
+            put_off(election,
+                    now_ns + least_pause(election) + (int64_t)(draw(election) % PAUSE_LAST_NS));
+        }
         todo->join = true;
         todo->at = *answer->host;
         todo->at_term = answer->host_term;

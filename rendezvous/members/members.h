@@ -84,14 +84,15 @@ struct ct_members_failover {
     uint64_t term;                      /* CT_TERM_FIRST, or the one in which it was elected */
     const struct ct_job_record *record; /* with which it was elected; NULL = it is the first host */
     int64_t fence_ns;                   /* then: see rendezvous/election/election.h */
-    /* Then also: the host that was lost (id 0 = unknown), and what its loss is called in the
-     * history of failures. The texts and the history are borrowed until the core is made. */
-    struct ct_voter lost;
-    bool lost_is_dead; /* its process is known to be dead, ... */
-    bool lost_in_time; /* ... since before the lease that it gave this host had ended */
-    bool lost_is_silent;
-    bool lost_is_daemon; /* it was a ctrdzvd */
-    const char *lost_name, *lost_why;
+    struct ct_voter lost; /* then: the host that this one followed last; id 0 = unknown */
+    bool lost_is_dead;    /* its process is known to be dead, ... */
+    bool lost_in_time;    /* ... since before the lease that it gave this host had ended */
+    /* Then also: the host whose loss has ended the newest generation (election/host_loss.h; id 0 =
+     * unknown), and what its loss is called in the history of failures. The texts and the history
+     * are borrowed until the core is made. */
+    struct ct_voter ended_by;
+    bool ended_by_silence, ended_by_daemon;
+    const char *ended_by_name, *ended_why;
     const struct ct_failure_history *history; /* so far; NULL = unknown */
     struct ct_history_round round;            /* the newest generation, as far as is known */
 };

@@ -26,23 +26,24 @@ static void describe_loss(struct members_failover *f)
 {
     const struct ct_members_failover *options = &f->options;
     const struct ct_world_voters *world = last_world(f);
-    const struct ct_voter *voter = ct_world_voters_find(world, options->lost.id);
-    const char *address = voter != NULL ? voter->address : options->lost.address;
+    const struct ct_voter *voter = ct_world_voters_find(world, options->ended_by.id);
+    const char *address = voter != NULL ? voter->address : options->ended_by.address;
     f->loss = (struct ct_failure){
-        .kind = options->lost_is_silent ? CT_FAILURE_SILENT : CT_FAILURE_AGENT,
+        .kind = options->ended_by_silence ? CT_FAILURE_SILENT : CT_FAILURE_AGENT,
         .node_rank = voter != NULL ? (int)(voter - world->list) : -1,
         .rank = -1,
         .local_rank = -1,
         .exit_code = CT_EXIT_NODE_LOST,
     };
     (void)snprintf(f->loss.host, sizeof(f->loss.host), "%s",
-                   options->lost_name != NULL && options->lost_name[0] != '\0' ? options->lost_name
-                                                                               : address);
+                   options->ended_by_name != NULL && options->ended_by_name[0] != '\0'
+                       ? options->ended_by_name
+                       : address);
     (void)snprintf(f->loss.address, sizeof(f->loss.address), "%s", address);
-    bool node = !options->lost_is_daemon;
+    bool node = !options->ended_by_daemon;
     (void)snprintf(f->loss.what, sizeof(f->loss.what), "%s%.300s%s",
-                   node && !options->lost_is_silent ? "its ctrun is gone: " : "",
-                   options->lost_why != NULL ? options->lost_why : "",
+                   node && !options->ended_by_silence ? "its ctrun is gone: " : "",
+                   options->ended_why != NULL ? options->ended_why : "",
                    node ? " (it hosted the job's store)" : "");
 }
 
@@ -110,7 +111,7 @@ int members_failover_init(struct ct_members *m)
     int rc = f->owes ? take_history(m) : 0;
     f->options.record = NULL;
     f->options.history = NULL;
-    f->options.lost_name = f->options.lost_why = NULL;
+    f->options.ended_by_name = f->options.ended_why = NULL;
     return rc;
 }
 
@@ -125,10 +126,10 @@ bool members_failover_take_loss(struct ct_members *m, int64_t now_ns)
     f->owes = false;
     if (round->ended_ms == 0) {
         round->ended_ms = members_ms(m, now_ns);
-        if (f->options.lost.id == 0) {
+        if (f->options.ended_by.id == 0) {
             (void)snprintf(round->why, sizeof(round->why),
-                           "its host had lost more than half of its nodes");
-        } else if (f->options.lost_is_daemon) {
+                           "its host was lost, or had lost more than half of its nodes");
+        } else if (f->options.ended_by_daemon) {
             (void)snprintf(round->why, sizeof(round->why),
                            "the ctrdzvd on %.100s at %.64s, which hosted the job's store, was "
                            "lost: %.250s",
@@ -158,7 +159,7 @@ bool members_failover_is_behind(const struct ct_members *m, const struct ct_msg_
 
 bool members_failover_lost_daemon(const struct ct_members *m)
 {
-    return m->failover != NULL && m->failover->options.lost_is_daemon;
+    return m->failover != NULL && m->failover->options.ended_by_daemon;
 }
 
 bool members_failover_on(const struct ct_members *m)

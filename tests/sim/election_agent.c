@@ -83,7 +83,12 @@ void el_probe(struct sim_el *sim, int life, uint64_t id)
 void el_agent_lost(struct sim_el *sim, int life)
 {
     struct life *l = &sim->lives[life];
+    const struct ct_voter *host = &l->election.host;
     el_agent_forget_link(sim, life);
+    if (l->election.state == CT_ELECTION_FOLLOWING) {
+        (void)ct_host_loss_note(&l->loss, ct_job_record_generation(&l->election.record), host,
+                                !sim->lives[host->id - 1].agent);
+    }
     ct_election_lost(&l->election, el_clock(sim, life));
     el_probe(sim, life, l->election.host.id);
 }
@@ -133,7 +138,6 @@ void el_todo(struct sim_el *sim, int life, const struct ct_election_todo *todo)
     if (todo->host) {
         uint64_t term = l->election.host_term;
         sim->takeovers++;
-        l->lost_daemon = todo->lost.id != 0 && !sim->lives[todo->lost.id - 1].agent;
         el_host_begin(sim, life, term, &l->election.record, l->election.fence_ns);
         if (sim->plan.arbiter && todo->lost_in_time) {
             struct member *lost = &l->members[todo->lost.id - 1];

@@ -25,6 +25,13 @@ static int count_present(const struct life *l)
     return count;
 }
 
+/* Was the newest generation ended by the loss of a daemon, which costs the job nothing? */
+static bool lost_daemon(const struct life *l)
+{
+    int generation = ct_job_record_generation(&l->election.record);
+    return ct_host_loss_ended(&l->loss, generation) && l->loss.daemon;
+}
+
 void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_job_record *record,
                    int64_t fence)
 {
@@ -51,7 +58,7 @@ void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_
         sim->terms[sim->num_terms++] = term;
     }
     if (ct_job_record_generation(record) >= 0 && !l->ending && sim->plan.spares == 0 &&
-        !l->lost_daemon && !ct_office_charge(&l->office, sim->plan.max_restarts)) {
+        !lost_daemon(l) && !ct_office_charge(&l->office, sim->plan.max_restarts)) {
         l->ending = true;
         l->end_code = 121;
     }
@@ -69,6 +76,7 @@ void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_
 void el_host_close(struct sim_el *sim, int life)
 {
     struct life *l = &sim->lives[life];
+    (void)ct_host_loss_note(&l->loss, ct_job_record_generation(&l->election.record), NULL, false);
     l->state = H_NONE;
     for (int i = 0; i < sim->num_conns; i++) {
         struct conn *c = &sim->conns[i];

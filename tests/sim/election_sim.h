@@ -11,6 +11,7 @@
 
 #include "rendezvous/election/arbiter.h"
 #include "rendezvous/election/election.h"
+#include "rendezvous/election/host_loss.h"
 #include "rendezvous/election/office.h"
 
 #include <stdbool.h>
@@ -152,9 +153,9 @@ struct life {
     bool known_dead[LIVES];
     bool ending;
     int end_code;
-    bool served;      /* a world has begun in its term */
-    bool forgot;      /* it is a daemon that has forgotten the job, or a later life of one */
-    bool lost_daemon; /* it was elected after a daemon */
+    bool served; /* a world has begun in its term */
+    bool forgot; /* it is a daemon that has forgotten the job, or a later life of one */
+    struct ct_host_loss loss; /* that has ended the newest generation */
     int64_t since, begun, fence, over_ns, probed_ns;
 };
 

@@ -304,6 +304,7 @@ static void test_a_host_yields_to_one_of_a_later_term(void **state)
     answer.host_term = e.host_term + 1;
     ct_election_answered(&e, &answer, now_ns, &todo);
     assert_true(todo.stop_hosting && todo.join && e.state == CT_ELECTION_LOOKING);
+    assert_true(ct_election_next(&e) >= now_ns + 40 * MS); /* it has the time to join that one */
 }
 
 static void test_who_finds_nobody_ends(void **state)

@@ -193,7 +193,8 @@ static void begin_alone(struct scene *s, bool there)
                                                 .record = &record,
                                                 .fence_ns = 104 * S,
                                                 .lost = {.id = 2},
-                                                .lost_is_silent = true};
+                                                .ended_by = {.id = 2},
+                                                .ended_by_silence = true};
     begin_failover(s, 1, 2, 0, 5, &elected);
     join(s, 1);
     HEARS(s, 1, "record"); /* what it knows */

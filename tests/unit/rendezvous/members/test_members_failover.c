@@ -222,10 +222,11 @@ static void test_a_dead_host_is_named_and_not_waited_for(void **state)
                                                 .term = UINT64_C(1) << 32 | 1,
                                                 .record = &record,
                                                 .fence_ns = 105 * S,
-                                                .lost = {.id = 9, .address = "10.0.0.9"},
+                                                .lost = {.id = 9},
                                                 .lost_is_dead = true,
-                                                .lost_name = "gpu-9",
-                                                .lost_why = "connection reset by peer",
+                                                .ended_by = {.id = 9, .address = "10.0.0.9"},
+                                                .ended_by_name = "gpu-9",
+                                                .ended_why = "connection reset by peer",
                                                 .history = history,
                                                 .round = {.generation = 4, .nodes = 3}};
     begin_failover(&s, 2, 2, 0, 1, &elected); /* no restart is left */
@@ -281,10 +282,11 @@ static void test_those_who_wait_are_told_whom_they_lost_and_where_to_come(void *
                                                 .term = UINT64_C(1) << 32 | 1,
                                                 .record = &record,
                                                 .fence_ns = INT64_MIN,
-                                                .lost = {.id = 12, .address = "10.0.0.9"},
+                                                .lost = {.id = 12},
                                                 .lost_is_dead = true,
-                                                .lost_name = "gpu-9",
-                                                .lost_why = "connection reset by peer"};
+                                                .ended_by = {.id = 12, .address = "10.0.0.9"},
+                                                .ended_by_name = "gpu-9",
+                                                .ended_why = "connection reset by peer"};
     (void)state;
     record.formed.list[0].id = 12;
     begin_failover(&s, 3, 3, 0, 5, &elected);
@@ -563,7 +565,8 @@ static void test_a_daemon_hosts_and_has_no_vote(void **state)
     end(&s);
 }
 
-/* Nobody of the job is lost with it, so no restart is needed. */
+/* Nobody of the job is lost with it, so no restart is needed. So it is if the next host lost its
+ * office before it had formed a world, and was elected again: it has followed nobody since. */
 static void test_the_loss_of_a_daemon_uses_no_restart(void **state)
 {
     struct scene s;
@@ -572,10 +575,10 @@ static void test_the_loss_of_a_daemon_uses_no_restart(void **state)
                                                 .term = UINT64_C(1) << 32 | 1,
                                                 .record = &record,
                                                 .fence_ns = INT64_MIN,
-                                                .lost = {.id = 99, .address = "10.0.0.9"},
-                                                .lost_is_daemon = true,
-                                                .lost_name = "login-1",
-                                                .lost_why = "connection reset by peer"};
+                                                .ended_by = {.id = 99, .address = "10.0.0.9"},
+                                                .ended_by_daemon = true,
+                                                .ended_by_name = "login-1",
+                                                .ended_why = "connection reset by peer"};
     (void)state;
     record.formed.count = 2;
     record.formed.list[0] = record.formed.list[1];

@@ -373,17 +373,13 @@ static void test_failures_that_differ_have_a_code_of_their_own(void **state)
     (void)state;
     int refused = bind_any(&nobody);
     member_start(&m, &step, 1);
-    const struct {
-        uint16_t ports[2];
-        int rc;
-    } cases[] = {
-        {{m.port, m.port}, CT_EPROTO}, {{m.port, nobody}, CT_EIO}, {{nobody, m.port}, CT_EIO}};
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    for (int alike = 0; alike < 2; alike++) {
         struct rig r;
-        rig_begin(&r, no_env, 2, cases[i].ports);
+        const uint16_t ports[] = {alike ? m.port : nobody, m.port};
+        rig_begin(&r, no_env, 2, ports);
         rig_open(&r);
         get(&r);
-        assert_int_equal(r.reply.rc, cases[i].rc);
+        assert_int_equal(r.reply.rc, alike ? CT_EPROTO : CT_EIO);
         rig_end(&r);
     }
     member_stop(&m);

@@ -329,7 +329,8 @@ static void propose_end(struct ct_members *m, int64_t now_ns)
     if (rc == CT_EBUSY) {
         m->exit_code = CT_EXIT_NODE_LOST;
         (void)snprintf(m->over_why, sizeof(m->over_why),
-                       "the host of the job has lost more than half of its nodes");
+                       "the host of the job may not decide about it any more: %s",
+                       members_failover_wait(m, now_ns));
     }
     if (rc != 0) {
         send_over(m);
@@ -706,14 +707,12 @@ static void join_timeout(struct ct_members *m, int64_t now_ns)
     if (members_state(m) == STATE_FORMING) {
         members_round_left(m, m->server, CT_FAILURE_SILENT,
                            "it did not open the workers' store in time", true, now_ns);
-    } else if (m->count >= m->job.min_nodes) {
+        return;
+    }
+    if (m->count >= m->job.min_nodes) {
         form_world(m, now_ns); /* settle_ms is longer than join_ms */
-        if (members_state(m) == STATE_GATHERING) {
-            end_job(m, CT_EXIT_RDZV_TIMEOUT,
-                    "join_timeout is over, and more than half of the last world is missing",
-                    now_ns);
-        }
-    } else {
+    }
+    if (members_state(m) == STATE_GATHERING) {
         int len = snprintf(why, sizeof(why), "join_timeout (%g s) is over while ",
                            (double)m->job.join_ms / 1000);
         members_wait_text(m, now_ns, why + len, sizeof(why) - (size_t)len);

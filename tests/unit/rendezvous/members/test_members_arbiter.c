@@ -222,6 +222,10 @@ test_one_of_two_machines_goes_on_with_the_arbiter_when_the_other_has_stopped(voi
     pass(&s, 9 * S);
     assert_null(strstr(s.nodes[1].log, "record"));
     assert_int_equal(s.deposed, 1);
+    pass(&s, 52 * S);
+    assert_string_equal(s.nodes[1].last_text,
+                        "the host of the job may not decide about it any more: etcd does not "
+                        "answer, and without it all nodes of the last world are needed");
     end(&s);
 }
 

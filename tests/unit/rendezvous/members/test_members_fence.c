@@ -4,6 +4,8 @@
  */
 #include "tests/lib/members_scene.h"
 
+#include "common/exit_code.h"
+
 /* Nodes of the job. The last two have no vote. */
 enum { COUNT = CT_VOTERS_MAX + 2 };
 
@@ -147,12 +149,47 @@ static void test_an_elastic_job_settles_once(void **state)
     end(&s);
 }
 
+/* Enough nodes are there, and a quorum, but one that was lost at last may still run. */
+static void test_who_waits_too_long_for_the_fence_is_told_so(void **state)
+{
+    static struct scene s;
+    (void)state;
+    begin_failover(&s, 5, 5, 2, 1, &first_host);
+    for (int i = 1; i <= 5; i++) {
+        join(&s, i);
+    }
+    for (int i = 1; i <= 5; i++) {
+        pledge(&s, i);
+    }
+    say(&s, 1, CT_MSG_SERVING, 0);
+    fails(&s, 1, 0, 0, 1);
+    gone(&s, 5);
+    for (int i = 1; i < 5; i++) {
+        say(&s, i, CT_MSG_STOPPED, 0);
+    }
+    pass(&s, 59 * S);
+    gone(&s, 4);
+    join(&s, 6);
+    join(&s, 7);
+    forget(&s);
+    pass(&s, S);
+    assert_true(s.nodes[1].record.over && s.nodes[1].record.exit_code == CT_EXIT_RDZV_TIMEOUT);
+    for (int i = 1; i <= 3; i++) {
+        pledge(&s, i);
+    }
+    assert_string_equal(s.nodes[1].last_text,
+                        "join_timeout (60 s) is over while 5 nodes are there: gpu-[1-3,6-7]; the "
+                        "next world waits until the nodes that are lost have stopped");
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_silent_node_without_a_vote_is_waited_for_too),
         cmocka_unit_test(test_a_new_host_waits_for_nodes_without_a_vote),
         cmocka_unit_test(test_an_elastic_job_settles_once),
+        cmocka_unit_test(test_who_waits_too_long_for_the_fence_is_told_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

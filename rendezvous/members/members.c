@@ -19,6 +19,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Clocks differ in speed by a two-thousandth at most, which is as much as the kernel corrects one.
+ */
+#define SPEED_SHARE 2048
+
 int ct_members_new(const struct ct_members_options *options, struct ct_members **out)
 {
     struct ct_members *m = ct_calloc(1, sizeof(*m));
@@ -318,12 +322,20 @@ static void note_said(struct ct_members *m, struct ct_member *member, const stru
     }
 }
 
+/* Takes the smallest difference that was seen: that of the message which took the shortest time.
+ * Its clock may go slower than ours, so the difference that counts grows with time. Else its
+ * messages would seem to be older each hour. */
 static void map_clock(struct ct_member *member, const struct ct_msg *msg, int64_t now_ns)
 {
-    if (clock_is_sound(msg)) {
-        int64_t difference = now_ns - msg->clock_ms * CT_NS_PER_MS;
-        member->clock_ns = difference < member->clock_ns ? difference : member->clock_ns;
+    if (!clock_is_sound(msg)) {
+        return;
     }
+    int64_t difference = now_ns - msg->clock_ms * CT_NS_PER_MS;
+    int64_t most = member->clock_ns != NEVER
+                       ? member->clock_ns + (now_ns - member->mapped_ns) / SPEED_SHARE
+                       : NEVER;
+    member->clock_ns = difference < most ? difference : most;
+    member->mapped_ns = now_ns;
 }
 
 void ct_members_message(struct ct_members *m, struct ct_member *member, struct ct_msg *msg,

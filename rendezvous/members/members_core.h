@@ -59,7 +59,8 @@ struct ct_member {
     bool can_stand;             /* its agent understands a verdict that asks */
     bool stood;                 /* it has answered the last one */
     char *stands;               /* its answer; NULL = none */
-    int64_t clock_ns; /* our clock minus its own, the smallest difference seen; NEVER = unknown */
+    int64_t clock_ns;  /* our clock minus its own, as of the fastest message; NEVER = unknown */
+    int64_t mapped_ns; /* when that was looked at last */
     struct ct_worker_row *rows; /* of the last BEAT or STARTED that had any; may be NULL */
     int num_rows;               /* not more than `workers` */
     size_t charged;             /* to the budget, rows for all workers included */

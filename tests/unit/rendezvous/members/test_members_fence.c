@@ -183,11 +183,59 @@ static void test_who_waits_too_long_for_the_fence_is_told_so(void **state)
     end(&s);
 }
 
+/* This node's clock has lost a ten-thousandth since `since_ns`. */
+static void say_slowly(struct scene *s, int i, struct ct_msg *msg, int64_t since_ns)
+{
+    msg->clock_ms = (s->now - (s->now - since_ns) / 10000) / MS;
+    say_msg(s, i, msg);
+}
+
+/* After half a day two clocks are four seconds behind. */
+static void test_clocks_that_go_slower_are_followed(void **state)
+{
+    static struct scene s;
+    static struct ct_msg msg;
+    const int64_t began_ns = 100 * S;
+    (void)state;
+    begin_failover(&s, 3, 3, 0, 0, &first_host);
+    for (int i = 1; i <= 3; i++) {
+        join(&s, i);
+    }
+    for (int i = 1; i <= 3; i++) {
+        pledge(&s, i);
+    }
+    say(&s, 1, CT_MSG_SERVING, 0);
+    for (int beat = 0; beat < 12 * 3600; beat++) {
+        s.now += S;
+        for (int i = 1; i <= 3; i++) {
+            msg = (struct ct_msg){.type = CT_MSG_BEAT};
+            say_slowly(&s, i, &msg, i == 1 ? s.now : began_ns);
+        }
+        if (ct_members_lease_ms(s.members, s.now) < 2990) {
+            fail_msg("the lease is short after %d s", beat);
+        }
+    }
+    fails(&s, 1, 0, 0, 1); /* this is why the other one fails */
+    s.now += S / 5;
+    msg = (struct ct_msg){.type = CT_MSG_FAILED, .failure = {.rank = 2, .exit_code = 1}};
+    say_slowly(&s, 2, &msg, began_ns);
+    for (int i = 1; i <= 3; i++) {
+        say(&s, i, CT_MSG_STOPPED, 0);
+    }
+    for (int i = 1; i <= 3; i++) {
+        pledge(&s, i);
+    }
+    assert_non_null(strstr(s.nodes[1].log, "over=1"));
+    assert_int_equal(s.nodes[1].last_failure.node_rank, 0);
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_silent_node_without_a_vote_is_waited_for_too),
         cmocka_unit_test(test_a_new_host_waits_for_nodes_without_a_vote),
+        cmocka_unit_test(test_clocks_that_go_slower_are_followed),
         cmocka_unit_test(test_an_elastic_job_settles_once),
         cmocka_unit_test(test_who_waits_too_long_for_the_fence_is_told_so),
     };

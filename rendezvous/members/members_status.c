@@ -7,6 +7,7 @@
 
 #include "common/text.h"
 #include "rendezvous/members/members_core.h"
+#include "rendezvous/members/members_failover.h"
 #include "rendezvous/members/members_history.h"
 #include "rendezvous/members/members_wait.h"
 #include "rendezvous/wire/json.h"
@@ -324,7 +325,9 @@ static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t no
     const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
     char text[CT_FAILURE_WHAT_MAX];
     /* It is no problem if an elastic job has enough nodes and waits for more. */
-    if (members_state(m) == STATE_GATHERING && m->begun && m->count < m->job.min_nodes) {
+    bool stuck =
+        m->begun && (m->count < m->job.min_nodes || members_failover_wait(m, now_ns)[0] != '\0');
+    if (members_state(m) == STATE_GATHERING && stuck) {
         members_wait_text(m, now_ns, text, sizeof(text));
         if (!append_text(problems, text)) {
             return false;

@@ -5,6 +5,8 @@
  */
 #include "tests/lib/members_scene.h"
 
+#include "rendezvous/wire/json.h"
+
 /* The host was elected by the arbiter alone; the job has had no world. */
 static void begin_with_arbiter(struct scene *s, bool there, int spares)
 {
@@ -200,6 +202,23 @@ static void begin_alone(struct scene *s, bool there)
     HEARS(s, 1, "record"); /* what it knows */
 }
 
+/* Is this among the problems in the status? */
+static bool is_problem(const struct scene *s, const char *text)
+{
+    struct ct_status_rows rows = {.print = true};
+    bool found = false;
+    ct_json_use_our_memory();
+    cJSON *root = cJSON_CreateObject(), *problems = cJSON_CreateArray(), *item;
+    assert_int_equal(ct_members_status(s->members, s->now, &rows, root, problems), 0);
+    cJSON_ArrayForEach(item, problems)
+    {
+        found = found || strstr(item->valuestring, text) != NULL;
+    }
+    cJSON_Delete(root);
+    cJSON_Delete(problems);
+    return found;
+}
+
 static void
 test_one_of_two_machines_goes_on_with_the_arbiter_when_the_other_has_stopped(void **state)
 {
@@ -220,6 +239,7 @@ test_one_of_two_machines_goes_on_with_the_arbiter_when_the_other_has_stopped(voi
 
     begin_alone(&s, false); /* the other one may go on with it */
     pass(&s, 9 * S);
+    assert_true(is_problem(&s, "1 node is there: gpu-1; etcd does not answer, and without it all"));
     assert_null(strstr(s.nodes[1].log, "record"));
     assert_int_equal(s.deposed, 1);
     pass(&s, 52 * S);

@@ -29,6 +29,8 @@
 #define PAUSE_LAST_NS (640 * CT_NS_PER_MS)
 /* An arbiter that takes longer for an answer is away rather than slow. */
 #define ARBITER_LAST_NS (1600 * CT_NS_PER_MS)
+/* Who looks for long, since the arbiter is away, asks more seldom, or terms would run out. */
+#define PAUSE_SHARE 128
 /* Clocks of two machines may differ by so much in speed, and timers may be late: a sixteenth of the
  * lease. */
 #define FENCE_SHARE 16
@@ -446,6 +448,8 @@ static void stand(struct ct_election *election, int64_t now_ns, struct ct_electi
          pause_ns < passed && pause_ns < PAUSE_LAST_NS;) {
         pause_ns *= 2;
     }
+    int64_t long_ns = (now_ns - election->alone_ns) / PAUSE_SHARE;
+    pause_ns = long_ns > pause_ns ? long_ns : pause_ns;
     election->next_ns = now_ns + pause_ns + (int64_t)(draw(election) % (uint64_t)pause_ns);
     election->candidacy = 0;
     if (voter) {

@@ -47,8 +47,8 @@
 
 /* How far the number of a term may be above the highest known one: a sixteenth of all numbers, so
  * that they last for sixteen hosts even if somebody uses them up. Candidates need far fewer: 31
- * voters that find no host for five leases of 3 s use about a thousand, and for five leases of a
- * minute about fifteen thousand. */
+ * voters that find no host use about a thousand in five leases of 3 s, and fewer than sixteen
+ * thousand in a day, since their pauses grow. */
 #define CT_TERM_REACH ((CT_TERM_NUMBER_MAX + 1) / 16)
 
 /* May it be a term that candidates have reached one by one, when `known` was the highest one? */

@@ -266,9 +266,10 @@ static void look_at_plan(struct ct_agent_run *run)
         return;
     }
     ct_spare_receive(spare->channel, message);
-    if (message->word == CT_SPARE_NOTHING) {
+    if (message->word == CT_SPARE_NOTHING && spare->proc != NULL) {
         return;
     }
+    /* Without a process nothing will come, although another process may still hold the socket. */
     if (message->word == CT_SPARE_PLAN) {
         ct_free(run->warm.plan);
         run->warm.plan = ct_strdup(message->text);

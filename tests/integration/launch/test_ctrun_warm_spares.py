@@ -142,6 +142,18 @@ class Spares(WarmCase):
         self.assertIn("does not import sitecustomize", result.err)
         self.assertEqual(len(re.findall(r"ran", result.out)), 4 if "[0-1]" not in result.out else 2, result)
 
+    def test_an_interpreter_without_the_hook_that_leaves_a_process(self):
+        """That process has the socket, so nobody sees its end; ctrun once crashed a minute later."""
+        python = self.script("python", '#!/bin/sh\nshift\n[ -z "$CTRUN_WARM" ] || sleep 1000 >/dev/null 2>&1 &\n'
+                                       f'exec {PYTHON} -I -u "$@"\n')  # fmt: skip
+        os.chmod(python, 0o755)
+        program = self.program("import os, time\n{wait}first_generation()\n")
+        result = self.restart(
+            program, spares=0, env={"PYTHON_EXEC": python},
+            before=lambda job: job.wait_for("does not import sitecustomize", LIMIT),
+        )  # fmt: skip
+        self.assertEqual(result.code, 0, result)
+
     def test_an_import_that_has_read_its_rank_is_no_use_for_another(self):
         packages = self.tmp / "site-packages"
         packages.mkdir()

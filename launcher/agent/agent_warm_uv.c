@@ -26,6 +26,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "launcher/process/proctree.h"
 #include "launcher/util/environ.h"
 #include "launcher/warm/spare.h"
 #include "launcher/warm/spare_note.h"
@@ -294,14 +295,21 @@ static void look_at_plan(struct ct_agent_run *run)
     }
 }
 
+/* CPU time of the process and of what is below it. */
 static int64_t cpu_ms_of(pid_t pid)
 {
-    clockid_t clock;
-    struct timespec used;
-    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &used) != 0) {
-        return 0;
+    pid_t family[CT_SPARE_PROCESSES_MAX];
+    size_t count;
+    int64_t ms = 0;
+    (void)ct_proctree_family(pid, family, CT_SPARE_PROCESSES_MAX, &count);
+    for (size_t i = 0; i < count; i++) {
+        clockid_t clock;
+        struct timespec used;
+        if (clock_getcpuclockid(family[i], &clock) == 0 && clock_gettime(clock, &used) == 0) {
+            ms += (int64_t)used.tv_sec * 1000 + used.tv_nsec / CT_NS_PER_MS;
+        }
     }
-    return (int64_t)used.tv_sec * 1000 + used.tv_nsec / CT_NS_PER_MS;
+    return ms;
 }
 
 /* What the spare takes, as it was not more than `age_ms` ago. If that cannot be told, no limit of
@@ -315,8 +323,8 @@ static uint64_t memory_of(struct ct_agent_spare *spare, int64_t age_ms)
         if (!ct_warm_memory_of(pid, &spare->memory)) {
             char why[CT_WARM_WHY_MAX];
             (void)snprintf(why, sizeof(why),
-                           "a spare (pid %d) has so many descriptors that its memory cannot be "
-                           "counted",
+                           "a spare (pid %d) has so many descriptors or processes that its memory "
+                           "cannot be counted",
                            (int)pid);
             turn_off(spare->run, why);
         }

@@ -110,9 +110,10 @@ static bool thread_has_only(int task_dir, const char *tid, ct_proctree_known_fn 
     return only;
 }
 
-bool ct_proctree_has_only(ct_proctree_known_fn known, const void *data)
+/* `tasks` is the folder of the threads of a process. */
+static bool process_has_only(const char *tasks, ct_proctree_known_fn known, const void *data)
 {
-    DIR *dir = opendir("/proc/self/task");
+    DIR *dir = opendir(tasks);
     if (dir == NULL) {
         return false;
     }
@@ -125,6 +126,42 @@ bool ct_proctree_has_only(ct_proctree_known_fn known, const void *data)
     }
     closedir(dir);
     return only;
+}
+
+bool ct_proctree_has_only(ct_proctree_known_fn known, const void *data)
+{
+    return process_has_only("/proc/self/task", known, data);
+}
+
+struct family {
+    pid_t *pids;
+    size_t max;
+    size_t *count;
+};
+
+/* Returns false if there is no room for the child. */
+static bool join(const void *data, pid_t child)
+{
+    const struct family *family = data;
+    if (*family->count == family->max) {
+        return false;
+    }
+    family->pids[(*family->count)++] = child;
+    return true;
+}
+
+bool ct_proctree_family(pid_t pid, pid_t *out, size_t max, size_t *count)
+{
+    const struct family family = {out, max, count};
+    bool all = max > 0;
+    *count = 0;
+    (void)join(&family, pid);
+    for (size_t i = 0; all && i < *count; i++) {
+        char tasks[32];
+        (void)snprintf(tasks, sizeof(tasks), "/proc/%d/task", (int)out[i]);
+        all = process_has_only(tasks, join, &family) || *count < max;
+    }
+    return all;
 }
 
 static int compare_pid(const void *a, const void *b)

@@ -49,6 +49,11 @@ typedef bool (*ct_proctree_known_fn)(const void *data, pid_t child);
  * not say. */
 bool ct_proctree_has_only(ct_proctree_known_fn known, const void *data);
 
+/* Lists this process, and then its living and dead descendants, at most `max` of all of them.
+ * Returns false if there are more. Where the kernel does not say who its children are, it is alone.
+ */
+bool ct_proctree_family(pid_t pid, pid_t *out, size_t max, size_t *count);
+
 /* Reads the text of a /proc/PID/stat file. It may hold anything, because a process chooses its
  * name. */
 bool ct_proctree_parse(const char *text, size_t len, struct ct_proctree_entry *out);

@@ -19,6 +19,10 @@
 /* A plan is at most a little smaller. The kernel's default buffers hold several such packets. */
 #define CT_SPARE_MESSAGE_MAX 65536
 
+/* A spare is one process, or a wrapper and the interpreter for which it waits, and perhaps helpers
+ * of the wrapper. */
+#define CT_SPARE_PROCESSES_MAX 64
+
 enum ct_spare_word {
     CT_SPARE_NOTHING, /* no message has come */
     CT_SPARE_GONE,    /* the other end is closed */

@@ -6,12 +6,15 @@
 #include "launcher/warm/spare_priority.h"
 
 #include "common/num.h"
+#include "launcher/process/proctree.h"
 #include "launcher/process/spawn.h"
+#include "launcher/warm/spare.h"
 
 #include <dirent.h>
 #include <limits.h>
 #include <linux/capability.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -33,7 +36,7 @@ bool ct_spare_priority_may_idle(void)
            (data[0].effective & (1u << CAP_SYS_NICE)) != 0;
 }
 
-bool ct_spare_priority_restore(pid_t pid)
+static bool restore_process(pid_t pid)
 {
     char path[64];
     const struct sched_param none = {0};
@@ -45,7 +48,7 @@ bool ct_spare_priority_restore(pid_t pid)
     (void)snprintf(path, sizeof(path), "/proc/%ld/task", (long)pid);
     DIR *dir = opendir(path);
     if (dir == NULL) {
-        return false;
+        return kill(pid, 0) != 0; /* a process that has ended meanwhile needs nothing */
     }
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
         int thread;
@@ -59,5 +62,16 @@ bool ct_spare_priority_restore(pid_t pid)
         ok = ok && (moved || syscall(SYS_tgkill, pid, thread, 0) != 0);
     }
     (void)closedir(dir);
+    return ok;
+}
+
+bool ct_spare_priority_restore(pid_t pid)
+{
+    pid_t family[CT_SPARE_PROCESSES_MAX];
+    size_t count;
+    bool ok = ct_proctree_family(pid, family, CT_SPARE_PROCESSES_MAX, &count);
+    for (size_t i = 0; i < count; i++) {
+        ok = restore_process(family[i]) && ok;
+    }
     return ok;
 }

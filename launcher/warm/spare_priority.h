@@ -13,8 +13,8 @@
  * have CAP_SYS_NICE or a high RLIMIT_NICE. */
 bool ct_spare_priority_may_idle(void);
 
-/* Gives all threads of the process the priority of the calling thread. Returns false if the kernel
- * refuses. */
+/* Gives all threads of the process, and of what is below it, the priority of the calling thread: a
+ * wrapper around the interpreter may wait for it. Returns false if the kernel refuses. */
 bool ct_spare_priority_restore(pid_t pid);
 
 #endif

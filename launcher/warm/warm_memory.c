@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads /proc/meminfo and, in a cgroup with a limit, memory.max and memory.current. The page cache
- * counts in memory.current, although it can be freed, so inactive_file of memory.stat is taken off.
+ * Reads /proc/meminfo and, in each cgroup with a limit from ours up, memory.max or memory.high, and
+ * memory.current. A scheduler sets its limit far above the cgroup in which it starts programs. The
+ * page cache counts in memory.current, although it can be freed, so inactive_file of memory.stat is
+ * taken off.
  *
  * Of a process it counts the pages that are free when the process ends: its anonymous ones, and
  * files in memory (tmpfs, memfd, shared memory without a name) that have no name any more. A file
  * with a name, such as a data set in /dev/shm, stays. /proc/PID/smaps takes milliseconds, so it is
  * read only if any such file is mapped.
+ *
+ * Not seen: pages of such a file that are mapped by nobody, or by a mapping alone in which they are
+ * not resident; descriptors of a thread that has a table of its own; a process that has left its
+ * parents. What is available on the machine counts them all, and ends spares, too.
  */
 #include "launcher/warm/warm_memory.h"
 
 #include "common/file.h"
 #include "common/num.h"
+#include "launcher/process/proctree.h"
+#include "launcher/warm/spare.h"
 
 #include <dirent.h>
 #include <linux/magic.h>
@@ -80,32 +88,56 @@ static bool cgroup_folder(const struct ct_warm_roots *roots, char out[PATH_LEN])
     return found;
 }
 
-static void read_cgroup(const struct ct_warm_roots *roots, struct ct_warm_memory *out)
+/* A number in a file of a cgroup. 0 stands for "max" and for a file that is not there. */
+static uint64_t read_of(const char *folder, const char *file, const char *name)
 {
-    char folder[PATH_LEN], path[PATH_LEN + LINE_LEN];
-    if (!cgroup_folder(roots, folder)) {
+    char path[PATH_LEN + LINE_LEN];
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, file);
+    return read_number(path, name);
+}
+
+/* How far it is from having less than a tenth left. */
+static int64_t room(uint64_t total, uint64_t available)
+{
+    return (int64_t)available - (int64_t)(total / 10);
+}
+
+static void read_cgroup(const char *folder, uint64_t machine, struct ct_warm_memory *out)
+{
+    uint64_t limit = read_of(folder, "memory.max", "");
+    uint64_t high = read_of(folder, "memory.high", ""); /* beyond it everything slows down */
+    limit = high > 0 && (limit == 0 || high < limit) ? high : limit;
+    if (limit == 0 || (machine > 0 && limit >= machine)) {
         return;
     }
-    (void)snprintf(path, sizeof(path), "%s/memory.max", folder);
-    uint64_t limit = read_number(path, "");
-    if (limit == 0 || (out->total > 0 && limit >= out->total)) {
-        return; /* "max", or more than the machine has */
-    }
-    (void)snprintf(path, sizeof(path), "%s/memory.current", folder);
-    uint64_t used = read_number(path, "");
-    (void)snprintf(path, sizeof(path), "%s/memory.stat", folder);
-    uint64_t cache = read_number(path, "inactive_file ");
+    uint64_t used = read_of(folder, "memory.current", "");
+    uint64_t cache = read_of(folder, "memory.stat", "inactive_file ");
     used -= cache < used ? cache : used;
     uint64_t left = used < limit ? limit - used : 0;
-    out->total = limit;
-    out->available = left < out->available ? left : out->available;
+    if (out->total == 0 || room(limit, left) < room(out->total, out->available)) {
+        out->total = limit;
+        out->available = left;
+    }
 }
 
 void ct_warm_memory_read(const struct ct_warm_roots *roots, struct ct_warm_memory *out)
 {
     out->total = read_number(roots->meminfo, "MemTotal:") * 1024;
     out->available = read_number(roots->meminfo, "MemAvailable:") * 1024;
-    read_cgroup(roots, out);
+    uint64_t machine = out->total;
+    char folder[PATH_LEN];
+    size_t top = strlen(roots->cgroups);
+    if (!cgroup_folder(roots, folder)) {
+        return;
+    }
+    for (;;) { /* ours, and each above it up to that of the mount */
+        read_cgroup(folder, machine, out);
+        char *last = strrchr(folder, '/');
+        if (last == NULL || (size_t)(last - folder) < top) {
+            return;
+        }
+        *last = '\0';
+    }
 }
 
 /* ---- of a process ---------------------------------------------------------------------------- */
@@ -213,19 +245,33 @@ static uint64_t mapped(pid_t pid, const struct nameless *open)
     return left > 0 ? bytes : UINT64_MAX;
 }
 
-bool ct_warm_memory_of(pid_t pid, uint64_t *bytes)
+/* Adds what one process has. As ct_warm_memory_of(). */
+static bool add_process(pid_t pid, uint64_t *bytes)
 {
     char path[LINE_LEN];
     struct nameless open = {.count = 0};
     (void)snprintf(path, sizeof(path), "/proc/%ld/status", (long)pid);
     uint64_t anonymous = read_number(path, "RssAnon:") * 1024;
     uint64_t shared = read_number(path, "RssShmem:") * 1024;
+    uint64_t huge = read_number(path, "HugetlbPages:") * 1024;
     bool all = take_open(pid, &open);
     if (shared > 0) {
         /* A file on a disk that was replaced has no name, either. */
         uint64_t found = mapped(pid, &open);
         shared = found < shared ? found : shared;
     }
-    *bytes = anonymous + open.bytes + shared;
+    *bytes += anonymous + huge + open.bytes + shared;
+    return all;
+}
+
+bool ct_warm_memory_of(pid_t pid, uint64_t *bytes)
+{
+    pid_t family[CT_SPARE_PROCESSES_MAX];
+    size_t count;
+    bool all = ct_proctree_family(pid, family, CT_SPARE_PROCESSES_MAX, &count);
+    *bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        all = add_process(family[i], bytes) && all;
+    }
     return all;
 }

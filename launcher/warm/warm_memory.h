@@ -20,13 +20,14 @@ struct ct_warm_roots {
 
 extern const struct ct_warm_roots ct_warm_here;
 
-/* Sets total and available: of the machine, or of our memory cgroup (version 2) if less of that is
- * left. */
+/* Sets total and available: of the machine, or of our memory cgroup (version 2), or of one above
+ * it, whichever is nearest to having less than a tenth left. */
 void ct_warm_memory_read(const struct ct_warm_roots *roots, struct ct_warm_memory *out);
 
-/* Gives the bytes that are free when the process ends: its anonymous pages, and files in memory
- * that have no name any more. Returns false if it has too many descriptors for all of them to be
- * looked at, so that it may have any amount of memory more. */
+/* Gives the bytes that are free when the process and what is below it end: anonymous and huge
+ * pages, and files in memory that have no name any more. Returns false if there are too many
+ * processes or descriptors for all of them to be looked at, so that there may be any amount of
+ * memory more. */
 bool ct_warm_memory_of(pid_t pid, uint64_t *bytes);
 
 #endif

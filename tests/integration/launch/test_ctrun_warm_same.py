@@ -124,6 +124,14 @@ class Same(WarmCase):
             env = {"PYTHON_EXEC": wrapper, **path}
             self.assert_alike(self.see("cold", False, env=env), self.see("warm", True, env=env), set())
 
+    def test_the_same_behind_a_wrapper_that_waits(self):
+        """The interpreter is a child of the process that ctrun has started, and was made at idle priority."""
+        self.idle = True
+        wrapper = self.script("python", f'#!/bin/sh\n{PYTHON} "$@"\nexit $?\n')
+        os.chmod(wrapper, 0o755)
+        env = {"PYTHON_EXEC": wrapper}
+        self.assert_alike(self.see("cold", False, env=env), self.see("warm", True, env=env), set())
+
     def test_the_same_with_binding_and_hang_detection(self):
         options = ("--hang-timeout", "100") + (("--bind", "core") if (os.cpu_count() or 1) > 1 else ())
         cold = self.see("cold", False, options=options)

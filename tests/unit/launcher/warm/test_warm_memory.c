@@ -8,12 +8,15 @@
 #include "tests/lib/tmpdir.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define KIB ((uint64_t)1024)
@@ -46,9 +49,12 @@ static struct scene scene_new(void)
     scene.membership = ct_tmpdir_path(scene.dir, "cgroup");
     scene.cgroups = ct_tmpdir_path(scene.dir, "fs");
     char *own = ct_tmpdir_path(scene.dir, "fs/own");
+    char *below = ct_tmpdir_path(scene.dir, "fs/own/task");
     assert_int_equal(mkdir(scene.cgroups, 0700), 0);
     assert_int_equal(mkdir(own, 0700), 0);
+    assert_int_equal(mkdir(below, 0700), 0);
     free(own);
+    free(below);
     put(&scene, "meminfo",
         "MemTotal:       1000 kB\nMemFree:         10 kB\nMemAvailable:    700 kB\n");
     return scene;
@@ -98,6 +104,39 @@ static void test_a_cgroup_with_less(void **state)
     assert_int_equal(memory.available, 312000); /* the cache can be freed */
     put(&scene, "fs/own/memory.current", "900000\n");
     assert_int_equal(read_scene(&scene).available, 0);
+    scene_free(&scene);
+}
+
+/* A scheduler limits the job, and starts programs in a cgroup below it. */
+static void test_a_cgroup_below_one_with_less(void **state)
+{
+    (void)state;
+    struct scene scene = scene_new();
+    put(&scene, "cgroup", "0::/own/task\n");
+    put(&scene, "fs/own/memory.max", "512000\n");
+    put(&scene, "fs/own/memory.current", "300000\n");
+    put(&scene, "fs/own/task/memory.max", "max\n");
+    struct ct_warm_memory memory = read_scene(&scene);
+    assert_int_equal(memory.total, 512000);
+    assert_int_equal(memory.available, 212000);
+    put(&scene, "fs/own/task/memory.max", "400000\n");
+    put(&scene, "fs/own/task/memory.current", "100000\n");
+    assert_int_equal(read_scene(&scene).available, 212000); /* less than the 300000 here */
+    put(&scene, "fs/own/task/memory.current", "250000\n");
+    memory = read_scene(&scene);
+    assert_int_equal(memory.total, 400000);
+    assert_int_equal(memory.available, 150000);
+    /* The limit of a container is in the top folder that it sees. */
+    put(&scene, "fs/memory.max", "600000\n");
+    put(&scene, "fs/memory.current", "590000\n");
+    memory = read_scene(&scene);
+    assert_int_equal(memory.total, 600000);
+    assert_int_equal(memory.available, 10000);
+    put(&scene, "fs/memory.max", "max\n");
+    put(&scene, "fs/memory.high", "595000\n"); /* everything slows down from here on */
+    memory = read_scene(&scene);
+    assert_int_equal(memory.total, 595000);
+    assert_int_equal(memory.available, 5000);
     scene_free(&scene);
 }
 
@@ -193,6 +232,35 @@ static void test_a_file_with_a_name_does_not_count(void **state)
     munmap(bytes, LARGE);
 }
 
+/* A wrapper may wait for the interpreter, so that the memory is that of its child. */
+static void test_what_is_below_a_process_counts(void **state)
+{
+    (void)state;
+    uint64_t before = own_memory();
+    int ready[2];
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* when the test fails */
+        memset(map(-1, MAP_PRIVATE | MAP_ANONYMOUS), 1, LARGE);
+        if (write(ready[1], "", 1) == 1) {
+            for (;;) {
+                (void)pause();
+            }
+        }
+        _exit(1);
+    }
+    char byte;
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_in_range(own_memory(), before + LARGE, before + 3 * LARGE);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_grown(before, 0);
+    close(ready[0]);
+    close(ready[1]);
+}
+
 /* Descriptors that a process may have and still be counted. */
 #define COUNTED 1024
 
@@ -253,10 +321,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_machine),
         cmocka_unit_test(test_a_cgroup_with_less),
+        cmocka_unit_test(test_a_cgroup_below_one_with_less),
         cmocka_unit_test(test_what_cannot_be_read_is_zero),
         cmocka_unit_test(test_a_file_in_memory_counts_once),
         cmocka_unit_test(test_shared_memory_without_a_name_counts),
         cmocka_unit_test(test_a_file_with_a_name_does_not_count),
+        cmocka_unit_test(test_what_is_below_a_process_counts),
         cmocka_unit_test(test_each_of_many_files_counts),
         cmocka_unit_test(test_more_descriptors_than_can_be_counted),
     };

@@ -174,9 +174,10 @@ class Warm(WarmCase):
         self.assertEqual(warm["state"], "making")  # the imports of the next generation wait for ever
         self.assertRegex(warm["cold"], r"^its spare \(pid \d+\) does not answer$")
 
-    def late(self, first):
+    def late(self, first, told=None):
         """A job of two machines, the second of which comes when the spares of node rank `first` are ready. The bill
-        of the one that has waited says so, in the report and, since the job fails, in words."""
+        of the one that has waited says so, in the report and, since the job fails, in words. `told(rank)` is the
+        environment in which a scheduler starts ctrun; else its options name the machines."""
         program = self.script(
             "program.py",
             "import json, os, time\n"
@@ -191,10 +192,11 @@ class Warm(WarmCase):
             port = probe.getsockname()[1]
 
         def join(rank):
+            machines = ("--nnodes", "2", "--node-rank", rank) if told is None else ()
             return self.start_ctrun(
-                "--nnodes", "2", "--node-rank", rank, "--master-addr", "127.0.0.1", "--master-port", port, "-n", "2",
+                *machines, "--master-addr", "127.0.0.1", "--master-port", port, "-n", "2",
                 "--warm", "--report", self.tmp / f"report.{rank}", program,
-                env={"LOGLEVEL": "info"}, cwd=self.tmp,
+                env={"LOGLEVEL": "info", **(told(rank) if told is not None else {})}, cwd=self.tmp,
             )  # fmt: skip
 
         jobs = {first: join(first)}
@@ -205,9 +207,9 @@ class Warm(WarmCase):
         waited = results[first].err
         self.assertIn("generation 0: 2 of 2 workers here were warm", waited)
         self.assertRegex(waited, r"start-up here: connected in .*, spawned in [\d.]+ s \(2 of 2 warm\)\n")
-        told = [json.loads((self.tmp / f"told.{rank}").read_text()) for rank in range(4)]
-        self.assertEqual([line[:3] for line in told], [[str(r), "4", str(r // 2)] for r in range(4)])
-        self.assertEqual(len({line[3] for line in told}), 1)  # one store
+        lines = [json.loads((self.tmp / f"told.{rank}").read_text()) for rank in range(4)]
+        self.assertEqual([line[:3] for line in lines], [[str(r), "4", str(r // 2)] for r in range(4)])
+        self.assertEqual(len({line[3] for line in lines}), 1)  # one store
         bill = json.loads((self.tmp / f"report.{first}").read_text())["start_up"]
         self.assertEqual(bill["warm"], 2)
         # CT_WARM_BEGIN_MS passes before any spare is made.
@@ -218,6 +220,14 @@ class Warm(WarmCase):
 
     def test_spares_are_made_while_the_machine_of_the_store_is_missing(self):
         self.late(1)
+
+    def test_spares_are_made_while_a_scheduler_still_starts_machines(self):
+        """As srun starts one ctrun on each machine, the later ones perhaps minutes later."""
+        self.late(0, lambda rank: {
+            "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_STEP_NUM_NODES": "2",
+            "SLURM_NODEID": str(rank), "SLURM_PROCID": str(rank), "SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
+        })  # fmt: skip
 
     def test_a_job_that_ends_before_all_have_come_leaves_no_spare(self):
         program = self.script("program.py", "import json\n")

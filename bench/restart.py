@@ -22,6 +22,7 @@ in a fifth of a second, with --warm in a fiftieth.
 """
 
 import argparse
+import contextlib
 import gzip
 import json
 import os
@@ -89,8 +90,7 @@ class Side:
         return [pid for pid in children(self.proc.pid) if self.is_worker(pid)]
 
     def close(self):
-        self.proc.terminate()
-        self.proc.wait(DEADLINE)
+        end(self.proc)
 
 
 class WarmSide:
@@ -103,8 +103,8 @@ class WarmSide:
         while time.monotonic() < end:
             if self.log.read_text().count("is ready (pid") == WORKERS:
                 return [pid for pid in super().workers() if not is_spare(pid)]
-            for pid in filter(is_spare, super().workers() if self.hurry else ()):
-                os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+            if self.hurry:
+                hurry(super().workers())
             time.sleep(0.1)
         raise RuntimeError(f"{self.name} has no spares")
 
@@ -213,7 +213,27 @@ class ScriptOfWarm(WarmSide, Script):
 
 
 def is_spare(pid):
-    return b"CTRUN_WARM=" in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+    try:
+        return b"CTRUN_WARM=" in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # it has ended
+        return False
+
+
+def hurry(pids):
+    """Takes spares among these out of SCHED_IDLE."""
+    for pid in filter(is_spare, pids):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+
+
+def end(proc):
+    """Ends a launcher, whatever it does, so that no job goes on beside what is measured next."""
+    proc.terminate()
+    try:
+        proc.wait(DEADLINE)
+    except subprocess.TimeoutExpired:
+        proc.kill()
+        proc.wait(DEADLINE)
 
 
 class ScriptOfTorchrun(Script):

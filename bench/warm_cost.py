@@ -3,11 +3,17 @@
 """What do spares cost the job that runs? The step rate of a PyTorch script with one worker (bench/ddp.py --bytes)
 under `ctrun --warm`, while its spare is made and afterwards, against the same without --warm.
 
-    bench/warm_cost.py [--build DIR] [--pairs N] [--data DIR] [--torch-venv DIR] [--out FILE]
+    bench/warm_cost.py [--build DIR] [--pairs N] [--limit SECONDS] [--resume] [--data DIR] [--torch-venv DIR]
+                       [--out FILE]
 
-The worker computes on one CPU; the spare has the time that is left on the others. Jobs with and without --warm
-take turns, and both rates of a pair are taken over the same seconds after the first step. Ends with 1 when the
-median loss is 2 % or more in either phase.
+The worker computes on one CPU; the spare has the time that is left on the others. Jobs without and with --warm take
+turns. Each job with --warm is compared with the mean of the two around it, over the same seconds after the first
+steps, so that a machine that becomes slower or faster all the while does not count. How much two jobs without
+--warm differ that follow one another is told, too: on a machine that others use it says that nothing can be told.
+
+Each job is written to --out when it is over. With --limit no job begins that would not end in time; --resume goes on
+with what --out has. Ends with 1 when the median loss is 2 % or more in either phase, and with 2 when there are
+fewer than 5 pairs, or they say nothing.
 """
 
 import argparse
@@ -24,6 +30,8 @@ import store_report
 
 GOAL = 0.02
 AFTER = 6  # seconds that are measured after the spare is ready
+ENOUGH = 5  # pairs for a median
+NOISY = 2 * GOAL  # two jobs alike that differ so much say nothing about the goal
 
 
 class Plain(restart.Script):
@@ -39,7 +47,10 @@ class Plain(restart.Script):
         return ["env", "LOGLEVEL=info", args.build / "ctrun", *self.extra]
 
     def now(self):
-        return time.monotonic(), self.progress()[1]
+        generation, step = self.progress()
+        if generation != 0 or self.proc.poll() is not None:
+            raise RuntimeError(f"the job {self.name} did not go on by itself: {self.log.read_text()[-500:]}")
+        return time.monotonic(), step
 
 
 class Warm(Plain):
@@ -49,32 +60,37 @@ class Warm(Plain):
     def ready(self):
         return re.search(r"is ready \(pid \d+, (\d+) MiB, (\d+) ms of CPU", self.log.read_text())
 
+    def wait_for_spare(self):
+        limit = time.monotonic() + restart.SPARES_DEADLINE
+        while self.ready() is None:
+            if time.monotonic() > limit:
+                raise RuntimeError("the spare is not ready in time: others use the idle time of this machine")
+            self.now()
+            time.sleep(0.02)
+
 
 def rate(begin, end):
     return (end[1] - begin[1]) / (end[0] - begin[0])
 
 
-def sleep_until(moment):
-    time.sleep(max(0, moment - time.monotonic()))
+def outcome(points, **facts):
+    """The step rates of both phases, and their ends in seconds after the first steps."""
+    first, middle, last = points
+    return {"rates": [rate(first, middle), rate(middle, last)], "ends": [middle[0] - first[0], last[0] - first[0]], **facts}
 
 
 def run_warm(args, folder):
-    """(rates of both phases, their ends after the first step in seconds, MiB of the spare, its ms of CPU)"""
     with open(folder / "log", "w+") as log:
         side = Warm(args, folder, log)
         try:
             side.wait_for(lambda generation, step: step >= restart.STEPS)
-            first = side.now()
-            limit = time.monotonic() + restart.SPARES_DEADLINE
-            while side.ready() is None:
-                if time.monotonic() > limit:
-                    sys.exit("the spare is not ready in time: others use the idle time of this machine")
-                time.sleep(0.02)
-            made = side.now()
+            points = [side.now()]
+            side.wait_for_spare()
+            points.append(side.now())
             time.sleep(AFTER)
-            last = side.now()
+            points.append(side.now())
             mib, cpu_ms = map(int, side.ready().groups())
-            return (rate(first, made), rate(made, last)), (made[0] - first[0], last[0] - first[0]), mib, cpu_ms
+            return outcome(points, mib=mib, cpu_ms=cpu_ms)
         finally:
             side.close()
 
@@ -86,41 +102,96 @@ def run_plain(args, folder, ends):
             side.wait_for(lambda generation, step: step >= restart.STEPS)
             points = [side.now()]
             for end in ends:
-                sleep_until(points[0][0] + end)
+                time.sleep(max(0, points[0][0] + end - time.monotonic()))
                 points.append(side.now())
-            return rate(points[0], points[1]), rate(points[1], points[2])
+            return outcome(points)
         finally:
             side.close()
+
+
+def losses(series):
+    """Of each job with --warm, by phase. A series begins with a job without --warm, and they take turns."""
+    found = ([], [])
+    for jobs in series:
+        for before, warm, after in zip(jobs[0::2], jobs[1::2], jobs[2::2]):
+            for phase in range(2):
+                plain = (before["rates"][phase] + after["rates"][phase]) / 2
+                found[phase].append(1 - warm["rates"][phase] / plain)
+    return found
+
+
+def noise(series):
+    """By how much two jobs without --warm differ that follow one another, in the phase that differs more."""
+    pairs = [pair for jobs in series for pair in zip(jobs[0::2], jobs[2::2])]
+    return [max(abs(1 - after["rates"][p] / before["rates"][p]) for p in range(2)) for before, after in pairs]
+
+
+def measure(args, folder, report):
+    """Adds a series to the report, as long as there is time."""
+    series = report["series"]
+    wanted = args.pairs - len(losses(series)[0])
+    if wanted <= 0:
+        return
+    begun = time.monotonic()
+    ends = run_warm(args, folder)["ends"]  # this one reads all files into memory, and does not count
+    longest = time.monotonic() - begun
+    jobs = []
+    series.append(jobs)
+    while len(jobs) < 2 * wanted + 1:
+        start = time.monotonic()
+        if start - begun + longest > args.limit:
+            print(f"stopped after {start - begun:.0f} s because of --limit; --resume goes on")
+            return
+        warm = len(jobs) % 2 == 1
+        job = run_warm(args, folder) if warm else run_plain(args, folder, ends)
+        ends = job["ends"]
+        jobs.append(job)
+        longest = max(longest, time.monotonic() - start)
+        args.out.write_text(json.dumps(report, indent=1) + "\n")
+        spare = f"; the spare took {ends[0]:.1f} s, {job['cpu_ms']} ms of CPU, {job['mib']} MiB" if warm else ""
+        print(f"{(Warm if warm else Plain).name:15} {job['rates'][0]:8.1f} steps/s, then {job['rates'][1]:8.1f}{spare}", flush=True)
+
+
+def judge(report):
+    """Prints the medians; returns the exit code."""
+    lost, differ = losses(report["series"]), noise(report["series"])
+    if len(lost[0]) < ENOUGH:
+        print(f"{len(lost[0])} pairs are too few: at least {ENOUGH} are needed")
+        return 2
+    medians = [statistics.median(phase) for phase in lost]
+    report.update(lost_while_made=lost[0], lost_afterwards=lost[1], median=medians, noise=differ)
+    print(f"{len(lost[0])} pairs; median loss {medians[0]:+.1%} while spares are made ({min(lost[0]):+.1%} to {max(lost[0]):+.1%}), "
+          f"{medians[1]:+.1%} afterwards ({min(lost[1]):+.1%} to {max(lost[1]):+.1%}); below {GOAL:.0%} is wanted")  # fmt: skip
+    print(f"two jobs without --warm differ by {statistics.median(differ):.1%} (median)")
+    if statistics.median(differ) > NOISY:
+        print("so others use this machine, and nothing can be told")
+        return 2
+    return 0 if max(medians) < GOAL else 1
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--build", type=pathlib.Path, default=restart.ROOT / "build")
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--limit", type=float, default=900)
+    parser.add_argument("--resume", action="store_true")
     parser.add_argument("--data", default=restart.FASHION_MNIST)
     parser.add_argument("--torch-venv", type=pathlib.Path, default=restart.CACHE / "ctrun" / "torch-venv")
     parser.add_argument("--out", type=pathlib.Path, default=restart.ROOT / "bench" / "results" / "warm_cost.json")
     args = parser.parse_args()
     args.build = args.build.resolve()
-    losses, spares = ([], []), []
+    report = {"machine": store_report.machine(), "series": []}
+    if args.resume and args.out.exists():
+        report["series"] = json.loads(args.out.read_text())["series"]
     with tempfile.TemporaryDirectory(prefix="ctrun-warm-cost-") as name:
-        folder = pathlib.Path(name)
-        args.data = restart.unpack(args.data, folder)
-        for _ in range(args.pairs):
-            warm, ends, mib, cpu_ms = run_warm(args, folder)
-            plain = run_plain(args, folder, ends)
-            for phase in range(2):
-                losses[phase].append(1 - warm[phase] / plain[phase])
-            spares.append({"mib": mib, "cpu_ms": cpu_ms, "seconds": ends[0]})
-            print(f"steps/s while the spare is made {warm[0]:.1f} ({plain[0]:.1f} without --warm, {losses[0][-1]:+.1%} lost), "
-                  f"afterwards {warm[1]:.1f} ({plain[1]:.1f}, {losses[1][-1]:+.1%}); the spare took {ends[0]:.1f} s, "
-                  f"{cpu_ms} ms of CPU, {mib} MiB", flush=True)  # fmt: skip
-    medians = [statistics.median(phase) for phase in losses]
-    print(f"median loss {medians[0]:.1%} while spares are made, {medians[1]:.1%} afterwards (below {GOAL:.0%})")
-    report = {"machine": store_report.machine(), "lost_while_made": losses[0], "lost_afterwards": losses[1],
-              "median": medians, "spares": spares}  # fmt: skip
+        args.data = restart.unpack(args.data, pathlib.Path(name))
+        try:
+            measure(args, pathlib.Path(name), report)
+        except RuntimeError as why:
+            print(why)
+    code = judge(report)
     args.out.write_text(json.dumps(report, indent=1) + "\n")
-    return 0 if max(medians) < GOAL else 1
+    return code
 
 
 if __name__ == "__main__":

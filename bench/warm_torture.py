@@ -4,17 +4,21 @@
 membership a ctrdzvd keeps, loses workers, spares and agents at random moments, some of the spares by SIGSTOP
 instead; an agent that was killed is started again at once. Half of the kills come when all spares are ready.
 
-    bench/warm_torture.py [--build DIR] [--kills N] [--seed N]
+    bench/warm_torture.py [--build DIR] [--kills N] [--seed N] [--limit SECONDS] [--out FILE]
 
-Each worker computes a chain of hashes and keeps its state in a file after each step. The end is compared with a
+With --limit the killing ends after that time, and the job is looked at as it is. --out adds the result to what the
+file has: so 300 kills can be done in several calls, each of which takes the next seed by itself. Each worker computes a chain of hashes and keeps its state in a file after each step. The end is compared with a
 chain that was computed without any job. Each worker also writes down who it is: in one generation no rank may
 be there twice, and all must agree on the generation, the world and the port of the store. At last nothing may
-be left: no process with the job's mark, no folder of it in /dev/shm. Ends with 1 if anything differs.
+be left: no process with the job's mark, no folder of it in /dev/shm. Ends with 1 if anything differs, in any of the
+calls, and with 2 when fewer have been killed than were asked for.
 """
 
 import argparse
 import collections
+import contextlib
 import hashlib
+import json
 import os
 import pathlib
 import random
@@ -35,7 +39,9 @@ import csv, hashlib, json, os, time
 def main():
     folder, rank = os.environ["WARM_TORTURE"], int(os.environ["RANK"])
     generation = os.environ["CTRUN_GENERATION"]
-    assert f"attempt_{generation}/" in os.environ["TORCHELASTIC_ERROR_FILE"]
+    if f"attempt_{generation}/" not in os.environ["TORCHELASTIC_ERROR_FILE"]:
+        with open(f"{folder}/stale", "a") as stale:
+            stale.write(f"generation {generation}, rank {rank}: " + os.environ["TORCHELASTIC_ERROR_FILE"] + "\\n")
     told = [generation, rank, os.environ["WORLD_SIZE"], os.environ["MASTER_PORT"], os.getpid()]
     with open(f"{folder}/seen", "a") as seen:
         seen.write(" ".join(map(str, told)) + "\\n")
@@ -91,23 +97,25 @@ class Job:
             return subprocess.Popen(
                 [self.args.build / "ctrun", "--nnodes", str(NODES), "--node-rank", str(node), "-n", str(WORKERS),
                  "--rdzv-id", "torture", "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--max-restarts", "100000",
-                 "--warm", self.script],
+                 # The end of a killed agent is seen at once. One that gets no CPU for a while is not to be blamed.
+                 "--rdzv-conf", "heartbeat_timeout=30", "--warm", self.script],
                 stdout=log, stderr=log, env={**os.environ, "WARM_TORTURE": str(self.folder), "PYTHON_EXEC": sys.executable, "LOGLEVEL": "info"},
             )  # fmt: skip
 
     def processes(self):
-        """Workers and spares, by kind."""
+        """Workers and spares, by kind. A worker that was a spare is known by what it has written."""
         found = {"worker": [], "spare": []}
+        working = {pid for *_, pid in told(self.folder)}
         for agent in self.agents:
             try:
                 children = pathlib.Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
             except OSError:
                 continue
             for child in map(int, children):
-                told = environment(child)
-                if any(entry.startswith(b"CTRUN_WARM=") for entry in told):
+                names = {entry.partition(b"=")[0] for entry in environment(child)}
+                if child not in working and b"CTRUN_WARM" in names:
                     found["spare"].append(child)
-                elif any(entry.startswith(b"RANK=") for entry in told):
+                elif b"RANK" in names:
                     found["worker"].append(child)
         return found
 
@@ -122,7 +130,7 @@ class Job:
             time.sleep(0.05)
 
     def kill(self, rng):
-        """Kills something; returns what. A worker that was a spare looks like one from outside."""
+        """Kills something; returns what."""
         kind = rng.choices(["worker", "spare", "agent"], [5, 4, 1])[0]
         if kind == "agent":
             node = rng.randrange(NODES)
@@ -141,11 +149,24 @@ class Job:
         return "stopped spare" if stop else kind
 
     def end(self):
+        """Lets the job end; returns how the agents have ended, None for one that does not."""
         (self.folder / "end").touch()
-        codes = [agent.wait(DEADLINE) for agent in self.agents]
-        self.server.terminate()
-        self.server.wait(DEADLINE)
+        for pid in self.processes()["worker"]:
+            with contextlib.suppress(ProcessLookupError):  # one that became a worker just when it was to be stopped
+                os.kill(pid, signal.SIGCONT)
+        codes = []
+        for agent in self.agents:
+            try:
+                codes.append(agent.wait(DEADLINE))
+            except subprocess.TimeoutExpired:
+                codes.append(None)
         return codes
+
+    def close(self):
+        """Whatever has happened, nothing of it goes on. What an agent has started dies with it."""
+        for proc in [*self.agents, self.server]:
+            proc.kill()
+            proc.wait(DEADLINE)
 
     def left(self):
         """Processes of the job that still live."""
@@ -154,62 +175,113 @@ class Job:
         return [pid for pid in pids if mark in environment(pid)]
 
 
+def told(folder):
+    """What each worker was told: (generation, rank, world, port of the store, its pid)."""
+    try:
+        lines = (folder / "seen").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return [tuple(map(int, line.split())) for line in lines if len(line.split()) == 5]
+
+
 def check(folder):
-    """What is wrong with what the workers have written."""
+    """How many generations there were, and what is wrong with what the workers have written."""
     wrong, generations = [], collections.defaultdict(list)
-    for line in (folder / "seen").read_text().splitlines():
-        generation, rank, world, port, _ = line.split()
-        generations[int(generation)].append((int(rank), world, port))
-    for generation, told in generations.items():
-        ranks = [rank for rank, _, _ in told]
-        if len(set(ranks)) != len(ranks) or len({rest[1:] for rest in told}) != 1:
-            wrong.append(f"generation {generation}: {told}")
-    for rank in range(NODES * WORKERS):
-        step, value = eval((folder / f"state.{rank}").read_text())  # our own list of two
+    for generation, *rest, _ in told(folder):
+        generations[generation].append(tuple(rest))
+    size = NODES * WORKERS
+    for generation, workers in generations.items():
+        ranks = [rank for rank, _, _ in workers]
+        ports = {port for _, _, port in workers}
+        if len(set(ranks)) != len(ranks) or len(ports) != 1 or any(
+            rank not in range(size) or world != size for rank, world, _ in workers
+        ):
+            wrong.append(f"generation {generation}: {workers}")
+    if (folder / "stale").exists():
+        wrong += (folder / "stale").read_text().splitlines()
+    for rank in range(size):
+        try:
+            step, value = json.loads((folder / f"state.{rank}").read_text())
+        except FileNotFoundError:
+            wrong.append(f"rank {rank} has never run")
+            continue
         if value != chain(rank, step):
             wrong.append(f"rank {rank} has another hash after {step} steps")
     return len(generations), wrong
+
+
+def torture(args, job, rng):
+    """Kills until there is enough of it; returns what was killed."""
+    killed = collections.Counter()
+    end = time.monotonic() + args.limit
+    while killed.total() < args.kills and time.monotonic() < end:
+        if rng.random() < 0.5:
+            job.wait_for_spares(20)
+        else:
+            time.sleep(rng.choice([0.02, 0.3, 1.2, 1.5, 2, 3]))
+        ended = [agent.returncode for agent in job.agents if agent.poll() is not None]
+        if ended:
+            sys.exit(f"an agent has ended with {ended} after {dict(killed)}: " + (job.folder / "log.0").read_text()[-2000:])
+        killed.update(filter(None, [job.kill(rng)]))
+    return killed
+
+
+def left_in_memory(before):
+    """Folders of the job in /dev/shm. What was there before, and what another ctrun has made, is not ours."""
+    for entry in set(os.listdir("/dev/shm")) - before:
+        with contextlib.suppress(OSError):  # it is no folder, or is gone
+            if entry.startswith("ctrun_") and "torture_" in str(os.listdir(f"/dev/shm/{entry}")):
+                yield entry
+
+
+def run(args, seed):
+    """One job; returns what there is to say of it."""
+    before = set(os.listdir("/dev/shm"))
+    with tempfile.TemporaryDirectory(prefix="ctrun-warm-torture-") as name:
+        folder = pathlib.Path(name)
+        job = Job(args, folder)
+        try:
+            killed = torture(args, job, random.Random(seed))
+            codes = job.end()
+            limit = time.monotonic() + DEADLINE  # those of a killed agent are ended by the kernel, not by an agent
+            while job.left() and time.monotonic() < limit:
+                time.sleep(0.1)
+            generations, wrong = check(folder)
+            wrong += [f"process {pid} is left" for pid in job.left()]
+        finally:
+            job.close()
+        log = "".join((folder / f"log.{node}").read_text() for node in range(NODES))
+    wrong += [f"/dev/shm/{entry} is left" for entry in left_in_memory(before)]
+    wrong += [f"the agents have ended with {codes}"] if any(code != 0 for code in codes) else []
+    warm = sum(int(number) for number in re.findall(r"generation \d+: (\d+) of \d+ workers here were warm", log))
+    return {"seed": seed, "killed": killed, "generations": generations, "warm": warm, "wrong": wrong,
+            "refused": log.count("starts cold"), "off": sorted(set(re.findall(r"--warm makes no spares.*", log)))}  # fmt: skip
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--kills", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, help="1, or the next one of --out")
+    parser.add_argument("--limit", type=float, default=3600)
+    parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
     args.build = args.build.resolve()
-    rng = random.Random(args.seed)
-    folders = set(os.listdir("/dev/shm"))
-    with tempfile.TemporaryDirectory(prefix="ctrun-warm-torture-") as name:
-        folder = pathlib.Path(name)
-        job = Job(args, folder)
-        killed = collections.Counter()
-        while killed.total() < args.kills:
-            if rng.random() < 0.5:
-                job.wait_for_spares(20)
-            else:
-                time.sleep(rng.choice([0.02, 0.3, 1.2, 1.5, 2, 3]))
-            ended = [agent.returncode for agent in job.agents if agent.poll() is not None]
-            if ended:
-                job.end()
-                sys.exit(f"an agent has ended with {ended}: " + (folder / "log.0").read_text()[-2000:])
-            killed.update(filter(None, [job.kill(rng)]))
-        codes = job.end()
-        limit = time.monotonic() + DEADLINE  # those of a killed agent are ended by the kernel, not by an agent
-        while job.left() and time.monotonic() < limit:
-            time.sleep(0.1)
-        generations, wrong = check(folder)
-        log = "".join((folder / f"log.{node}").read_text() for node in range(NODES))
-        wrong += [f"process {pid} is left" for pid in job.left()]
-    # What was there before, and what another ctrun of this machine has made meanwhile, is not ours.
-    ours = {entry for entry in os.listdir("/dev/shm") if entry.startswith("ctrun_")} - folders
-    wrong += [f"/dev/shm/{entry} is left" for entry in ours if "torture_" in str(os.listdir(f"/dev/shm/{entry}"))]
-    wrong += [f"the agents have ended with {codes}"] if any(codes) else []
-    warm = sum(int(number) for number in re.findall(r"generation \d+: (\d+) of \d+ workers here were warm", log))
-    print(f"killed {dict(killed)}; {generations} generations, {warm} workers were warm, {log.count('starts cold')} "
-          f"spares were refused; {len(wrong)} things are wrong")  # fmt: skip
-    print(*sorted(set(re.findall(r"--warm makes no spares.*", log))), *wrong, sep="\n")
-    return 1 if wrong else 0
+    wanted = args.kills
+    runs = json.loads(args.out.read_text()) if args.out is not None and args.out.exists() else []
+    args.kills -= sum(sum(each["killed"].values()) for each in runs)
+    if args.kills > 0:
+        runs.append(run(args, args.seed or len(runs) + 1))
+        if args.out is not None:
+            args.out.write_text(json.dumps(runs, indent=1) + "\n")
+    for each in runs:
+        print(f"seed {each['seed']}: killed {dict(each['killed'])}; {each['generations']} generations, {each['warm']} "
+              f"workers were warm, {each['refused']} spares were refused; {len(each['wrong'])} things are wrong")  # fmt: skip
+        for line in [*each["off"], *each["wrong"]]:
+            print(line)
+    total = sum(sum(each["killed"].values()) for each in runs)
+    print(f"{total} kills of {wanted}")
+    return 1 if any(each["wrong"] for each in runs) else 2 if total < wanted else 0
 
 
 if __name__ == "__main__":

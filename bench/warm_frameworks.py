@@ -5,9 +5,14 @@
 the work again. What both generations give must be the same, cold and warm, and the second one must be of spares.
 
     bench/warm_frameworks.py [--build DIR] [--torch-venv DIR] [--venv DIR] [--only NAME,...] [--hurry]
+                             [--limit SECONDS] [--out FILE]
 
-The frameworks are installed from PyPI into a virtual environment of their own, which takes PyTorch from the one
-of tools/test --with-torch. --hurry (root only) as in bench/restart.py. Ends with 1 when anything differs.
+The frameworks are installed from PyPI into a virtual environment of their own, unless they are there; it takes
+PyTorch from the one of tools/test --with-torch. --hurry (root only) as in bench/restart.py. The times are of one
+restart each and tell nothing but that it came to an end; bench/restart.py measures.
+
+With --limit no program begins after that time, and none takes longer. A program that --out has as good is not run
+again. Ends with 1 when anything differs, and with 2 when a program has not been run.
 """
 
 import argparse
@@ -23,7 +28,7 @@ import time
 import restart
 
 PACKAGES = ("lightning", "accelerate", "transformers")
-DEADLINE = 600  # imports at idle priority
+DEADLINE = 600  # seconds; imports at idle priority
 WORKERS = 2
 
 # Every program calls finish() with what it has computed. Generation 0 then waits for its end.
@@ -216,7 +221,9 @@ def make_venv(venv, torch_venv):
         for each in (venv, torch_venv)
     ]
     pathlib.Path(folders[0], "torch.pth").write_text(folders[1] + "\n")
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+    has = f"import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, {PACKAGES!r})))"
+    if subprocess.run([python, "-c", has], check=False).returncode != 0:
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
     return python
 
 
@@ -224,7 +231,7 @@ class Run:
     """One job; `said` is what ctrun has written."""
 
     def __init__(self, args, python, name, folder, warm):
-        self.folder, self.warm, self.hurry = folder, warm, args.hurry
+        self.folder, self.warm, self.hurry, self.end = folder, warm, args.hurry, args.end
         (folder / "extra").mkdir(parents=True)
         (folder / "extra" / "found_by_path.py").write_text("VALUE = 7\n")
         program = folder / "program.py"
@@ -246,13 +253,17 @@ class Run:
         paths = [self.folder / f"{generation}.{rank}" for rank in range(WORKERS)]
         return [json.loads(path.read_text()) for path in paths] if all(path.exists() for path in paths) else None
 
+    def seconds(self):
+        """How long anything may take from now on."""
+        return max(1, min(DEADLINE, self.end - time.monotonic()))
+
     def wait_for(self, what, condition):
-        end = time.monotonic() + DEADLINE
+        end = time.monotonic() + self.seconds()
         while not condition():
             if self.proc.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{what} did not come:\n{self.said[-2000:]}")
-            for pid in filter(restart.is_spare, restart.children(self.proc.pid)) if self.hurry else ():
-                os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
+            if self.hurry:
+                restart.hurry(restart.children(self.proc.pid))
             time.sleep(0.1)
 
     def go(self):
@@ -264,16 +275,14 @@ class Run:
         first = self.results(0)
         begin = time.monotonic()
         os.kill(first[-1][0], signal.SIGKILL)
-        code = self.proc.wait(DEADLINE)
+        code = self.proc.wait(self.seconds())
         took = time.monotonic() - begin
         if code != 0 or self.results(1) is None:
             raise RuntimeError(f"the job ended with {code}:\n{self.said[-2000:]}")
         return [value for _, value in first + self.results(1)], took
 
     def close(self):
-        if self.proc.poll() is None:
-            self.proc.terminate()
-            self.proc.wait(DEADLINE)
+        restart.end(self.proc)
 
 
 def check(args, python, name, folder):
@@ -306,12 +315,24 @@ def main():
     parser.add_argument("--venv", type=pathlib.Path, default=restart.CACHE / "ctrun" / "frameworks-venv")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(PROGRAMS))
     parser.add_argument("--hurry", action="store_true")
+    parser.add_argument("--limit", type=float, default=3600)
+    parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
     args.build = args.build.resolve()
+    args.end = time.monotonic() + args.limit
+    results = json.loads(args.out.read_text()) if args.out is not None and args.out.exists() else {}
     python = make_venv(args.venv.absolute(), args.torch_venv)
     with tempfile.TemporaryDirectory(prefix="ctrun-frameworks-") as folder:
-        good = [check(args, python, name, pathlib.Path(folder)) for name in args.only]
-    return 0 if all(good) else 1
+        for name in args.only:
+            if results.get(name) or time.monotonic() > args.end:
+                continue
+            results[name] = check(args, python, name, pathlib.Path(folder))
+            if args.out is not None:
+                args.out.write_text(json.dumps(results, indent=1) + "\n")
+    missing = [name for name in args.only if name not in results]
+    print(f"{sum(results.get(name, False) for name in args.only)} of {len(args.only)} programs are alike"
+          + (f"; not run: {', '.join(missing)}" if missing else ""))  # fmt: skip
+    return 1 if not all(results.get(name, True) for name in args.only) else 2 if missing else 0
 
 
 if __name__ == "__main__":

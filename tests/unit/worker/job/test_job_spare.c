@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,6 +34,23 @@ struct spare {
 
 /* A file that the next spare maps like a library, and that is replaced then; NULL = none. */
 static const char *library;
+
+/* May the next spare open only one more file from then on? */
+static bool is_full;
+
+/* Exactly one number below the limit is free then. */
+static void leave_one_descriptor(void)
+{
+    int next = dup(STDIN_FILENO);
+    struct rlimit limit;
+    if (next < 0 || close(next) != 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        _exit(104);
+    }
+    limit.rlim_cur = (rlim_t)next + 1;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) {
+        _exit(104);
+    }
+}
 
 static void map_library(void)
 {
@@ -66,6 +84,9 @@ static void run_spare(int channel, const char *reason)
     }
     if (library != NULL) {
         map_library();
+    }
+    if (is_full) {
+        leave_one_descriptor();
     }
     rc = ctw_spare_wait(spare, reason != NULL ? refuse : NULL, (void *)(uintptr_t)reason, &err);
     if (rc != 0) {
@@ -225,6 +246,44 @@ static void refuses_when_a_library_was_replaced(void **state)
     ct_tmpdir_free(dir);
 }
 
+static void refuses_when_it_may_open_no_more_files(void **state)
+{
+    struct spare s;
+    (void)state;
+    is_full = true;
+    start(&s, NULL);
+    is_full = false;
+    send_import(&s);
+    assert_string_equal(receive(&s), "ready ");
+    send_block(&s, ENV("go\0file\0train"), before, sizeof(before));
+    assert_string_equal(receive(&s), "no it cannot take over its streams: Too many open files");
+    assert_int_equal(end(&s), ENDED_WITH(CT_EABORTED));
+}
+
+/* To compare each with each would take minutes; start() gives the spare one. */
+static void takes_very_many_variables(void **state)
+{
+    enum { MANY = 200000, LEN = sizeof("V000000=x") };
+    static const char last[] = "RANK=1";
+    struct spare s;
+    (void)state;
+    char *block = malloc(MANY * LEN + sizeof(last));
+    assert_non_null(block);
+    for (int i = 0; i < MANY; i++) {
+        (void)snprintf(block + (size_t)i * LEN, LEN, "V%06d=x", i);
+    }
+    size_t len = MANY * LEN + sizeof(last);
+    memcpy(block + MANY * LEN, last, sizeof(last));
+    start(&s, NULL);
+    send_block(&s, ENV("import\0"), block, len);
+    assert_string_equal(receive(&s), "ready ");
+    block[len - 2] = '2';
+    send_block(&s, ENV("go\0file\0train"), block, len);
+    assert_string_equal(receive(&s), "set");
+    assert_int_equal(end(&s), ENDED_WITH(CT_ECLOSED));
+    free(block);
+}
+
 static void ends_when_the_launcher_has_no_use_for_it(void **state)
 {
     (void)state;
@@ -370,6 +429,8 @@ int main(void)
         cmocka_unit_test(refuses_what_it_may_have_used),
         cmocka_unit_test(refuses_when_its_program_says_so),
         cmocka_unit_test(refuses_when_a_library_was_replaced),
+        cmocka_unit_test(refuses_when_it_may_open_no_more_files),
+        cmocka_unit_test(takes_very_many_variables),
         cmocka_unit_test(ends_when_the_launcher_has_no_use_for_it),
         cmocka_unit_test(a_wrong_message_is_refused_and_its_descriptors_are_closed),
         cmocka_unit_test(wrong_streams_end_it),

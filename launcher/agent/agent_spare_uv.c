@@ -11,7 +11,9 @@
 #include "launcher/agent/agent_spare_uv.h"
 
 #include "common/alloc.h"
+#include "common/clock.h"
 #include "common/file.h"
+#include "launcher/process/proctree.h"
 #include "launcher/warm/spare_priority.h"
 
 #include <errno.h>
@@ -22,6 +24,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PRINTED_MAX 120
@@ -232,6 +235,22 @@ bool ct_agent_spare_stopped(const struct ct_agent_spare *spare)
     siginfo_t info = {0};
     pid_t pid = ct_proc_pid(spare->proc);
     return waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
+int64_t ct_agent_spare_cpu_ms(const struct ct_agent_spare *spare)
+{
+    pid_t family[CT_SPARE_PROCESSES_MAX];
+    size_t count;
+    int64_t ms = 0;
+    (void)ct_proctree_family(ct_proc_pid(spare->proc), family, CT_SPARE_PROCESSES_MAX, &count);
+    for (size_t i = 0; i < count; i++) {
+        clockid_t clock;
+        struct timespec used;
+        if (clock_getcpuclockid(family[i], &clock) == 0 && clock_gettime(clock, &used) == 0) {
+            ms += (int64_t)used.tv_sec * 1000 + used.tv_nsec / CT_NS_PER_MS;
+        }
+    }
+    return ms;
 }
 
 bool ct_agent_spare_current(const struct ct_agent_spare *spare)

@@ -43,6 +43,9 @@ CT_MUST_CHECK int ct_agent_spare_start(struct ct_agent_spare *spare, char *const
 bool ct_agent_spare_printed(const struct ct_agent_spare *spare, const char *who, char *why,
                             size_t size);
 
+/* Gives the CPU time that its processes have used. */
+int64_t ct_agent_spare_cpu_ms(const struct ct_agent_spare *spare);
+
 /* Has a signal stopped it? */
 bool ct_agent_spare_stopped(const struct ct_agent_spare *spare);
 

@@ -26,7 +26,6 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
-#include "launcher/process/proctree.h"
 #include "launcher/util/environ.h"
 #include "launcher/warm/spare.h"
 #include "launcher/warm/spare_note.h"
@@ -39,7 +38,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* All spares together have this time to compare their files and their environment, which takes
@@ -49,7 +47,8 @@
  * sooner, and a timer alone would notice that a millisecond later. */
 #define SET_LOOK_MS 1
 
-/* How often the memory of a spare is read, which takes some tens of microseconds. */
+/* How often the memory of a spare that imports is read, which takes some tens of microseconds. The
+ * others hardly grow. */
 #define MEMORY_MS 100
 
 static const char too_little[] = "there is too little memory";
@@ -295,23 +294,6 @@ static void look_at_plan(struct ct_agent_run *run)
     }
 }
 
-/* CPU time of the process and of what is below it. */
-static int64_t cpu_ms_of(pid_t pid)
-{
-    pid_t family[CT_SPARE_PROCESSES_MAX];
-    size_t count;
-    int64_t ms = 0;
-    (void)ct_proctree_family(pid, family, CT_SPARE_PROCESSES_MAX, &count);
-    for (size_t i = 0; i < count; i++) {
-        clockid_t clock;
-        struct timespec used;
-        if (clock_getcpuclockid(family[i], &clock) == 0 && clock_gettime(clock, &used) == 0) {
-            ms += (int64_t)used.tv_sec * 1000 + used.tv_nsec / CT_NS_PER_MS;
-        }
-    }
-    return ms;
-}
-
 /* What the spare takes, as it was not more than `age_ms` ago. If that cannot be told, no limit of
  * memory could be kept, so no spare is made any more. */
 static uint64_t memory_of(struct ct_agent_spare *spare, int64_t age_ms)
@@ -348,7 +330,7 @@ static void look_at_import(struct ct_agent_run *run)
     bool printed = ct_agent_spare_printed(spare, "an import", why, sizeof(why));
     if (!printed && (message->word == CT_SPARE_NOTHING || message->word == CT_SPARE_GONE)) {
         /* on_spare_exit() sees that it is gone. */
-        ct_warm_used(policy, cpu_ms_of(ct_proc_pid(spare->proc)), ct_clock_now(NULL));
+        ct_warm_used(policy, ct_agent_spare_cpu_ms(spare), ct_clock_now(NULL));
         return;
     }
     if (!printed && message->word == CT_SPARE_READY) {
@@ -357,7 +339,7 @@ static void look_at_import(struct ct_agent_run *run)
         ct_log(&run->log, CT_LOG_INFO,
                "the spare of local rank %d is ready (pid %d, %llu MiB, %lld ms of CPU)",
                spare->rank, (int)ct_proc_pid(spare->proc), (unsigned long long)(bytes >> 20),
-               (long long)cpu_ms_of(ct_proc_pid(spare->proc)));
+               (long long)ct_agent_spare_cpu_ms(spare));
         return;
     }
     if (why[0] == '\0') {
@@ -391,7 +373,8 @@ static void read_memory(struct ct_agent_run *run, struct ct_warm_memory *memory)
         if (spare->proc == NULL || spare->channel < 0) {
             continue;
         }
-        memory->spares += memory_of(spare, MEMORY_MS);
+        bool imports = spare->rank == run->warm.policy.importing;
+        memory->spares += memory_of(spare, imports ? MEMORY_MS : CT_WARM_QUIET_MS);
     }
 }
 

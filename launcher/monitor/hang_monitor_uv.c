@@ -195,9 +195,7 @@ static void set_why(struct ct_hang_monitor *monitor, const char *why)
     struct ct_hang_record *record = ct_hang_log_last(monitor->log);
     struct ct_hang_report *report = &monitor->standing.report;
     (void)snprintf(report->why, sizeof(report->why), "%s", why);
-    if (record != NULL) {
-        (void)snprintf(record->why, sizeof(record->why), "%s", why);
-    }
+    (void)snprintf(record->why, sizeof(record->why), "%s", why);
     monitor->on_report(monitor->data);
 }
 
@@ -317,10 +315,8 @@ static void act(struct ct_hang_monitor *monitor)
         .stopped = verdict->reason == CT_HANG_STOPPED,
     };
     monitor->standing.acted = monitor->has_killed = true;
-    if (record != NULL) {
-        record->for_ms = stood_still_ms(&monitor->standing);
-        record->killed = true;
-    }
+    record->for_ms = stood_still_ms(&monitor->standing);
+    record->killed = true;
     if (worker->hang.may_dump) {
         /* What it writes now tells a user more, so that comes first. */
         worker->hang.kernel_stack = monitor->kernel_stack;
@@ -347,9 +343,6 @@ static void keep_places(struct ct_hang_monitor *monitor, const struct ct_probe *
     struct ct_hang_record *record = ct_hang_log_last(monitor->log);
     const struct ct_hang_verdict *verdict = &monitor->verdict;
     struct ct_buf text = CT_BUF_INIT;
-    if (record == NULL) {
-        return;
-    }
     if (verdict->reason != CT_HANG_ALL &&
         ct_stack_print_where(&probe->answers[verdict->local_rank].stack, &text) == 0 &&
         text.len > 0) {

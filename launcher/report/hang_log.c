@@ -18,7 +18,7 @@ void ct_hang_log_add(struct ct_hang_log *log, const struct ct_hang_record *recor
 
 struct ct_hang_record *ct_hang_log_last(struct ct_hang_log *log)
 {
-    return log->count > 0 ? &log->kept[(log->count - 1) % CT_HANG_LOG_KEPT] : NULL;
+    return log->count > 0 ? &log->kept[(log->count - 1) % CT_HANG_LOG_KEPT] : &log->none;
 }
 
 static const char *outcome(const struct ct_hang_record *record)

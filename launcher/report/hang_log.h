@@ -36,12 +36,13 @@ struct ct_hang_record {
 struct ct_hang_log {
     struct ct_hang_record kept[CT_HANG_LOG_KEPT]; /* record n is at n % CT_HANG_LOG_KEPT */
     uint64_t count;
+    struct ct_hang_record none; /* what is noted of a hang that this machine has not told */
 };
 
 /* Adds a record with these fields, which is copied. */
 void ct_hang_log_add(struct ct_hang_log *log, const struct ct_hang_record *record);
 
-/* The last record, to be changed while its hang lasts; NULL = there is none. */
+/* The last record, to be changed while its hang lasts. If there is none, one that is not shown. */
 struct ct_hang_record *ct_hang_log_last(struct ct_hang_log *log);
 
 struct cJSON;

@@ -31,7 +31,7 @@ static void test_each_hang_has_a_line(void **state)
     (void)state;
     struct ct_hang_log log = {.count = 0};
     struct ct_hang_record record = example;
-    assert_null(ct_hang_log_last(&log));
+    ct_hang_log_last(&log)->killed = true; /* of a hang that was not told here */
     assert_text(&log, "");
     ct_hang_log_add(&log, &record);
     assert_text(&log,

@@ -3,50 +3,7 @@
  * Who votes for whom, who wins, and when. tests/sim/ plays many agents together.
  */
 #include "tests/lib/ct_test.h"
-
-#include "common/clock.h"
-#include "rendezvous/election/election.h"
-
-#define MS CT_NS_PER_MS
-#define LEASE_MS 3000
-#define GIVE_UP_MS 15000
-
-static struct ct_voter voter(uint64_t id)
-{
-    return (struct ct_voter){.id = id, .address = "10.0.0.1", .port = 1};
-}
-
-/* The record of world 0 of voters 1 to `count`, by the first host. */
-static struct ct_job_record record_of(int count)
-{
-    struct ct_job_record record;
-    ct_job_record_init(&record);
-    record.term = CT_TERM_FIRST;
-    record.version = 3;
-    record.formed = (struct ct_world_voters){.generation = 0, .count = count};
-    for (int i = 0; i < count; i++) {
-        record.formed.list[i] = voter((uint64_t)i + 1);
-    }
-    return record;
-}
-
-/* Agent `id` follows voter 1, has heard the record, and its lease began at 0. */
-static struct ct_election follower_in(uint64_t id, int count, bool arbiter)
-{
-    struct ct_election e;
-    struct ct_voter self = voter(id), host = voter(1);
-    struct ct_job_record record = record_of(count);
-    ct_election_init(&e, &self, arbiter, LEASE_MS, GIVE_UP_MS);
-    assert_true(ct_election_followed(&e, &host, CT_TERM_FIRST, 0));
-    assert_true(ct_election_recorded(&e, &record));
-    ct_election_leased(&e, 0, LEASE_MS);
-    return e;
-}
-
-static struct ct_election follower(uint64_t id, int count)
-{
-    return follower_in(id, count, false);
-}
+#include "tests/lib/election_rig.h"
 
 static struct ct_vote_ask ask(uint64_t id, uint64_t number)
 {
@@ -61,27 +18,9 @@ static bool grants(struct ct_election *e, uint64_t id, uint64_t number, int64_t 
     return answer.granted;
 }
 
-/* Lets the agent ask; returns its question. */
-static struct ct_vote_ask stand(struct ct_election *e, int64_t *now_ns,
-                                struct ct_election_todo *todo)
-{
-    *now_ns = ct_election_next(e);
-    ct_election_tick(e, *now_ns, todo);
-    assert_true(todo->ask);
-    return todo->question;
-}
-
-static void grant_by(struct ct_election *e, uint64_t id, uint64_t term, int64_t alone_ms,
-                     int64_t now_ns, struct ct_election_todo *todo)
-{
-    const struct ct_vote_answer answer = {
-        .id = id, .seen = term, .asked_term = term, .granted = true, .alone_ms = alone_ms};
-    ct_election_answered(e, &answer, now_ns, todo);
-}
-
 static void test_who_hears_its_host_votes_for_nobody(void **state)
 {
-    struct ct_election e = follower(2, 3);
+    struct ct_election e = rig_follower(2, 3);
     struct ct_vote_ask question = ask(3, 2);
     struct ct_vote_answer answer;
     (void)state;
@@ -96,7 +35,7 @@ static void test_who_hears_its_host_votes_for_nobody(void **state)
 
 static void test_a_term_has_one_vote(void **state)
 {
-    struct ct_election e = follower(2, 3);
+    struct ct_election e = rig_follower(2, 3);
     (void)state;
     ct_election_lost(&e, 0);
     assert_true(grants(&e, 3, 5, 0));
@@ -110,8 +49,8 @@ static void test_a_term_has_one_vote(void **state)
 
 static void test_an_older_record_gets_no_vote_but_the_newer_record(void **state)
 {
-    struct ct_election e = follower(2, 3), c = follower(3, 3);
-    struct ct_job_record newer = record_of(3);
+    struct ct_election e = rig_follower(2, 3), c = rig_follower(3, 3);
+    struct ct_job_record newer = rig_record(3);
     struct ct_vote_answer answer;
     struct ct_election_todo todo;
     int64_t now_ns;
@@ -120,14 +59,14 @@ static void test_an_older_record_gets_no_vote_but_the_newer_record(void **state)
     assert_true(ct_election_recorded(&e, &newer));
     ct_election_lost(&e, 0);
     ct_election_lost(&c, 0);
-    struct ct_vote_ask question = stand(&c, &now_ns, &todo);
+    struct ct_vote_ask question = rig_stand(&c, &now_ns, &todo);
     ct_election_asked(&e, &question, now_ns, &answer);
     assert_false(answer.granted);
     assert_true(answer.record != NULL && answer.record->version == 4);
     ct_election_answered(&c, &answer, now_ns, &todo);
     assert_false(todo.host);
     uint64_t before = question.term;
-    question = stand(&c, &now_ns, &todo);
+    question = rig_stand(&c, &now_ns, &todo);
     assert_true(question.term > before && question.record_version == 4);
     ct_election_asked(&e, &question, now_ns, &answer);
     assert_true(answer.granted);
@@ -135,19 +74,19 @@ static void test_an_older_record_gets_no_vote_but_the_newer_record(void **state)
 
 static void test_more_than_half_elects(void **state)
 {
-    struct ct_election e = follower(2, 4);
+    struct ct_election e = rig_follower(2, 4);
     struct ct_election_todo todo;
     int64_t now_ns;
     (void)state;
     ct_election_lost(&e, 5000 * MS);
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
+    struct ct_vote_ask question = rig_stand(&e, &now_ns, &todo);
     assert_false(todo.host);
-    grant_by(&e, 3, question.term - 1, 0, now_ns, &todo); /* for another candidacy */
-    grant_by(&e, 3, question.term, 1000, now_ns, &todo);
-    grant_by(&e, 3, question.term, 1000, now_ns, &todo); /* the same vote */
-    grant_by(&e, 77, question.term, 0, now_ns, &todo);   /* of no voter */
+    rig_grant(&e, 3, question.term - 1, 0, now_ns, &todo); /* for another candidacy */
+    rig_grant(&e, 3, question.term, 1000, now_ns, &todo);
+    rig_grant(&e, 3, question.term, 1000, now_ns, &todo); /* the same vote */
+    rig_grant(&e, 77, question.term, 0, now_ns, &todo);   /* of no voter */
     assert_false(todo.host);
-    grant_by(&e, 4, question.term, 0, now_ns, &todo);
+    rig_grant(&e, 4, question.term, 0, now_ns, &todo);
     assert_true(todo.host && e.state == CT_ELECTION_HOSTING);
     assert_true(e.host_term == question.term);
     /* Voter 4 has only just lost its host. */
@@ -159,63 +98,63 @@ static void test_half_elects_after_a_death_that_is_known_in_time(void **state)
     struct ct_election_todo todo;
     int64_t now_ns;
     (void)state;
-    struct ct_election e = follower(2, 2);
+    struct ct_election e = rig_follower(2, 2);
     ct_election_lost(&e, 100 * MS);
     ct_election_dead(&e, 1, 101 * MS);
-    (void)stand(&e, &now_ns, &todo);
+    (void)rig_stand(&e, &now_ns, &todo);
     assert_true(todo.host);
     assert_true(e.fence_ns >= 101 * MS + LEASE_MS * MS);
 
-    e = follower(2, 2); /* the host may have gone on without it before it died */
+    e = rig_follower(2, 2); /* the host may have gone on without it before it died */
     ct_election_lost(&e, 3000 * MS);
     ct_election_dead(&e, 1, 3000 * MS);
-    (void)stand(&e, &now_ns, &todo);
+    (void)rig_stand(&e, &now_ns, &todo);
     assert_false(todo.host);
 
-    e = follower(2, 2); /* the death of anybody else says nothing */
+    e = rig_follower(2, 2); /* the death of anybody else says nothing */
     ct_election_lost(&e, 100 * MS);
     ct_election_dead(&e, 7, 101 * MS);
-    (void)stand(&e, &now_ns, &todo);
+    (void)rig_stand(&e, &now_ns, &todo);
     assert_false(todo.host);
 
-    e = follower(2, 3); /* of three, one is not half */
+    e = rig_follower(2, 3); /* of three, one is not half */
     ct_election_lost(&e, 100 * MS);
     ct_election_dead(&e, 1, 101 * MS);
-    (void)stand(&e, &now_ns, &todo);
+    (void)rig_stand(&e, &now_ns, &todo);
     assert_false(todo.host);
 
-    e = follower(2, 2); /* it does not know what the host has decided */
-    struct ct_voter host = voter(1);
+    e = rig_follower(2, 2); /* it does not know what the host has decided */
+    struct ct_voter host = rig_voter(1);
     assert_true(ct_election_followed(&e, &host, CT_TERM_FIRST, 0));
     ct_election_leased(&e, 0, LEASE_MS);
     ct_election_lost(&e, 100 * MS);
     ct_election_dead(&e, 1, 101 * MS);
-    (void)stand(&e, &now_ns, &todo);
+    (void)rig_stand(&e, &now_ns, &todo);
     assert_false(todo.host);
 }
 
 static void test_a_plan_counts_beside_the_last_world(void **state)
 {
-    struct ct_election e = follower(2, 3);
-    struct ct_job_record record = record_of(3);
+    struct ct_election e = rig_follower(2, 3);
+    struct ct_job_record record = rig_record(3);
     struct ct_election_todo todo;
     int64_t now_ns;
     (void)state;
     record.version = 4;
     record.planned = (struct ct_world_voters){
-        .generation = 1, .count = 3, .list = {voter(2), voter(8), voter(9)}};
+        .generation = 1, .count = 3, .list = {rig_voter(2), rig_voter(8), rig_voter(9)}};
     assert_true(ct_election_recorded(&e, &record));
     ct_election_lost(&e, 0);
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
-    grant_by(&e, 3, question.term, 0, now_ns, &todo);
+    struct ct_vote_ask question = rig_stand(&e, &now_ns, &todo);
+    rig_grant(&e, 3, question.term, 0, now_ns, &todo);
     assert_false(todo.host); /* of the last world only */
-    grant_by(&e, 8, question.term, 0, now_ns, &todo);
+    rig_grant(&e, 8, question.term, 0, now_ns, &todo);
     assert_true(todo.host);
 }
 
 static void test_there_is_no_election_before_the_first_world(void **state)
 {
-    struct ct_voter self = voter(2), host = voter(1);
+    struct ct_voter self = rig_voter(2), host = rig_voter(1);
     struct ct_job_record record;
     struct ct_election_todo todo;
     struct ct_election e;
@@ -229,14 +168,14 @@ static void test_there_is_no_election_before_the_first_world(void **state)
     record.planned = (struct ct_world_voters){.generation = 0, .count = 1, .list = {self}};
     assert_true(ct_election_recorded(&e, &record));
     ct_election_lost(&e, 0);
-    (void)stand(&e, &now_ns, &todo);
+    (void)rig_stand(&e, &now_ns, &todo);
     assert_false(todo.host);
 }
 
 static void test_an_older_record_is_not_pledged(void **state)
 {
-    struct ct_election e = follower(2, 3);
-    struct ct_job_record record = record_of(3);
+    struct ct_election e = rig_follower(2, 3);
+    struct ct_job_record record = rig_record(3);
     (void)state;
     assert_true(ct_election_recorded(&e, &record)); /* the same again */
     record.version--;
@@ -249,8 +188,8 @@ static void test_an_older_record_is_not_pledged(void **state)
 
 static void test_an_agent_joins_the_host_that_others_name(void **state)
 {
-    struct ct_election e = follower(3, 3);
-    struct ct_voter other = voter(2);
+    struct ct_election e = rig_follower(3, 3);
+    struct ct_voter other = rig_voter(2);
     struct ct_election_todo todo;
     uint64_t term = UINT64_C(2) << 32 | 2;
     const struct ct_vote_answer answer = {.id = 1, .seen = term, .host = &other, .host_term = term};
@@ -262,14 +201,14 @@ static void test_an_agent_joins_the_host_that_others_name(void **state)
     assert_true(todo.join && todo.at.id == 2 && todo.at_term == term);
     assert_true(ct_election_followed(&e, &other, term, 0));
     assert_int_equal(e.state, CT_ELECTION_FOLLOWING);
-    struct ct_job_record old = record_of(3);
+    struct ct_job_record old = rig_record(3);
     assert_false(ct_election_recorded(&e, &old)); /* of a former host */
 }
 
 static void test_a_vote_binds_until_it_is_void(void **state)
 {
-    struct ct_election e = follower(2, 4);
-    struct ct_voter old = voter(1);
+    struct ct_election e = rig_follower(2, 4);
+    struct ct_voter old = rig_voter(1);
     struct ct_election_todo todo;
     struct ct_vote_answer answer = {.id = 3, .seen = UINT64_C(9) << 32};
     (void)state;
@@ -289,14 +228,14 @@ static void test_a_vote_binds_until_it_is_void(void **state)
 
 static void test_a_host_yields_to_one_of_a_later_term(void **state)
 {
-    struct ct_election e = follower(2, 2);
-    struct ct_voter other = voter(1);
+    struct ct_election e = rig_follower(2, 2);
+    struct ct_voter other = rig_voter(1);
     struct ct_election_todo todo;
     int64_t now_ns;
     (void)state;
     ct_election_lost(&e, 100 * MS);
     ct_election_dead(&e, 1, 101 * MS);
-    (void)stand(&e, &now_ns, &todo);
+    (void)rig_stand(&e, &now_ns, &todo);
     assert_true(todo.host);
     struct ct_vote_answer answer = {.id = 1, .host = &other, .host_term = e.host_term - 1};
     ct_election_answered(&e, &answer, now_ns, &todo);
@@ -309,7 +248,7 @@ static void test_a_host_yields_to_one_of_a_later_term(void **state)
 
 static void test_who_finds_nobody_ends(void **state)
 {
-    struct ct_election e = follower(2, 3);
+    struct ct_election e = rig_follower(2, 3);
     struct ct_election_todo todo;
     int asked = 0;
     (void)state;
@@ -322,7 +261,7 @@ static void test_who_finds_nobody_ends(void **state)
     assert_int_equal(e.state, CT_ELECTION_ENDED);
     assert_true(ct_election_next(&e) == INT64_MAX);
 
-    e = follower(2, 3);
+    e = rig_follower(2, 3);
     e.record.over = true;
     e.record.exit_code = 7;
     ct_election_lost(&e, 0);
@@ -335,7 +274,7 @@ static void test_who_finds_nobody_ends(void **state)
 static void test_a_term_out_of_reach_blocks_no_election(void **state)
 {
     const struct ct_vote_ask far = {3, CT_TERM_MAX, CT_TERM_MAX, 9};
-    struct ct_election e = follower(2, 3);
+    struct ct_election e = rig_follower(2, 3);
     struct ct_vote_answer answer;
     struct ct_election_todo todo;
     int64_t now_ns;
@@ -348,10 +287,10 @@ static void test_a_term_out_of_reach_blocks_no_election(void **state)
     assert_true(grants(&e, 3, CT_TERM_REACH, 0));
     assert_false(grants(&e, 3, CT_TERM_REACH + 1, 0));
 
-    e = follower(2, 3);
+    e = rig_follower(2, 3);
     ct_election_lost(&e, 0);
-    struct ct_job_record late = record_of(3);
-    struct ct_voter host = voter(3);
+    struct ct_job_record late = rig_record(3);
+    struct ct_voter host = rig_voter(3);
     late.term = CT_TERM_MAX;
     const struct ct_vote_answer lie = {
         .id = 3, .seen = CT_TERM_MAX, .record = &late, .host = &host, .host_term = CT_TERM_MAX};
@@ -359,9 +298,9 @@ static void test_a_term_out_of_reach_blocks_no_election(void **state)
     assert_false(todo.join);
     assert_int_equal(e.record.term, CT_TERM_FIRST);
     assert_false(ct_election_followed(&e, &host, CT_TERM_MAX, 0));
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
+    struct ct_vote_ask question = rig_stand(&e, &now_ns, &todo);
     assert_int_equal(ct_term_number(question.term), 1);
-    grant_by(&e, 1, question.term, 0, now_ns, &todo);
+    rig_grant(&e, 1, question.term, 0, now_ns, &todo);
     assert_true(todo.host);
     ct_election_answered(&e, &lie, now_ns, &todo); /* nor does a host yield to it */
     assert_true(!todo.stop_hosting && e.state == CT_ELECTION_HOSTING);
@@ -370,7 +309,7 @@ static void test_a_term_out_of_reach_blocks_no_election(void **state)
 /* Somebody asks in the highest term that is within reach, again and again. */
 static void test_who_uses_terms_up_reaches_a_sixteenth_of_them(void **state)
 {
-    struct ct_election e = follower(2, 3);
+    struct ct_election e = rig_follower(2, 3);
     struct ct_election_todo todo;
     int64_t now_ns;
     (void)state;
@@ -378,7 +317,7 @@ static void test_who_uses_terms_up_reaches_a_sixteenth_of_them(void **state)
     for (uint64_t number = 1; number <= CT_TERM_NUMBER_MAX; number += CT_TERM_REACH / 2) {
         (void)grants(&e, 3, number, 0);
     }
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
+    struct ct_vote_ask question = rig_stand(&e, &now_ns, &todo);
     assert_true(ct_term_number(question.term) <= CT_TERM_REACH + 1);
 }
 
@@ -386,7 +325,7 @@ static void test_who_uses_terms_up_reaches_a_sixteenth_of_them(void **state)
 static void test_a_first_host_without_a_world_joins_the_job_that_runs(void **state)
 {
     struct ct_election e;
-    struct ct_voter self = voter(9), host = voter(2);
+    struct ct_voter self = rig_voter(9), host = rig_voter(2);
     struct ct_election_todo todo;
     uint64_t term = UINT64_C(1) << 32 | 2;
     (void)state;
@@ -401,7 +340,7 @@ static void test_a_first_host_without_a_world_joins_the_job_that_runs(void **sta
     assert_int_equal(e.state, CT_ELECTION_LOOKING);
     assert_true(ct_election_followed(&e, &host, term, 0));
 
-    struct ct_job_record record = record_of(1);
+    struct ct_job_record record = rig_record(1);
     ct_election_init(&e, &self, false, LEASE_MS, GIVE_UP_MS);
     ct_election_begin_hosting(&e);
     assert_true(ct_election_followed(&e, &self, CT_TERM_FIRST, 0));
@@ -413,13 +352,13 @@ static void test_a_first_host_without_a_world_joins_the_job_that_runs(void **sta
 /* Those who voted for both follow the later one. The earlier one must not wait for them. */
 static void test_a_host_asks_whether_a_later_candidate_has_won(void **state)
 {
-    struct ct_election e = follower(2, 3);
+    struct ct_election e = rig_follower(2, 3);
     struct ct_election_todo todo;
-    struct ct_voter later = voter(3);
+    struct ct_voter later = rig_voter(3);
     int64_t now_ns;
     (void)state;
     ct_election_lost(&e, 0);
-    struct ct_vote_ask won = stand(&e, &now_ns, &todo);
+    struct ct_vote_ask won = rig_stand(&e, &now_ns, &todo);
     const struct ct_vote_answer vote = {.id = 1, .asked_term = won.term, .granted = true};
     ct_election_answered(&e, &vote, now_ns, &todo);
     assert_int_equal(e.state, CT_ELECTION_HOSTING);
@@ -445,8 +384,8 @@ static void test_a_host_asks_whether_a_later_candidate_has_won(void **state)
 /* A ctrdzvd that was started again has the first term, as its former life had, but another id. */
 static void test_a_later_life_of_the_first_host_is_not_followed(void **state)
 {
-    struct ct_election e = follower(2, 3);
-    struct ct_voter again = voter(9), first = e.host;
+    struct ct_election e = rig_follower(2, 3);
+    struct ct_voter again = rig_voter(9), first = e.host;
     (void)state;
     ct_election_lost(&e, 0);
     assert_false(ct_election_followed(&e, &again, CT_TERM_FIRST, 0));
@@ -458,338 +397,13 @@ static void test_a_later_life_of_the_first_host_is_not_followed(void **state)
 static void test_the_first_host_of_an_agent_may_have_any_term(void **state)
 {
     struct ct_election e;
-    struct ct_voter self = voter(9), host = voter(1);
+    struct ct_voter self = rig_voter(9), host = rig_voter(1);
     (void)state;
     ct_election_init(&e, &self, false, LEASE_MS, GIVE_UP_MS);
     assert_false(grants(&e, 3, CT_TERM_NUMBER_MAX, 0));
     assert_true(ct_election_followed(&e, &host, UINT64_C(200000) << 32 | 1, 0));
     ct_election_lost(&e, 0);
     assert_true(ct_election_followed(&e, &host, UINT64_C(200001) << 32 | 1, 0));
-}
-
-/* ---- an arbiter ----------------------------------------------------------------------------- */
-
-/* Agent `id` has had no host, and begins to look for one at 1 s. */
-static struct ct_election seeker(uint64_t id)
-{
-    struct ct_election e;
-    struct ct_voter self = voter(id);
-    ct_election_init(&e, &self, true, LEASE_MS, GIVE_UP_MS);
-    assert_true(ct_election_next(&e) == INT64_MAX);
-    ct_election_seek(&e, 2000, 1000 * MS);
-    return e;
-}
-
-static void test_who_seeks_a_job_stands_at_once_and_wins_by_the_arbiter_alone(void **state)
-{
-    struct ct_election e = seeker(2);
-    struct ct_election_todo todo;
-    int64_t now_ns;
-    (void)state;
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
-    assert_true(now_ns == 1000 * MS && question.term == (UINT64_C(1) << 32 | 2));
-    assert_true(question.record_term == 0 && question.record_version == 0);
-    assert_false(todo.host);
-    grant_by(&e, 3, question.term, 0, now_ns, &todo); /* no agent has a vote yet */
-    assert_false(todo.host);
-    grant_by(&e, CT_ARBITER_ID, question.term - 1, 0, now_ns, &todo); /* of an earlier candidacy */
-    assert_false(todo.host);
-    grant_by(&e, CT_ARBITER_ID, question.term, 0, now_ns, &todo);
-    assert_true(todo.host && e.state == CT_ELECTION_HOSTING && e.host_term == question.term);
-    assert_true(todo.lost.id == 0 && !todo.lost_is_dead);
-}
-
-static void test_who_seeks_a_job_gives_up_in_its_own_time(void **state)
-{
-    struct ct_election e = seeker(2);
-    struct ct_election_todo todo;
-    (void)state;
-    ct_election_tick(&e, 3000 * MS - 1, &todo);
-    assert_false(todo.give_up);
-    ct_election_tick(&e, 3000 * MS, &todo);
-    assert_true(todo.give_up && todo.exit_code == -1);
-}
-
-/* An answer counts for the newest candidacy only, so a new one must not come before each answer. */
-static void test_a_slow_arbiter_is_waited_for(void **state)
-{
-    const int64_t slow_ns = 700 * MS;
-    struct ct_election e = seeker(2);
-    struct ct_election_todo todo;
-    int64_t now_ns;
-    (void)state;
-    ct_election_seek(&e, GIVE_UP_MS, 1000 * MS);
-    struct ct_vote_ask first = stand(&e, &now_ns, &todo), newest = first;
-    int64_t answered_ns = now_ns + slow_ns;
-    while (ct_election_next(&e) < answered_ns) {
-        newest = stand(&e, &now_ns, &todo);
-    }
-    assert_true(newest.term != first.term);
-    grant_by(&e, CT_ARBITER_ID, first.term, 0, answered_ns, &todo);
-    assert_false(todo.host);
-    assert_true(ct_election_next(&e) >= answered_ns + 2 * slow_ns);
-    newest = stand(&e, &now_ns, &todo);
-    assert_true(ct_election_next(&e) >= now_ns + 2 * slow_ns);
-    grant_by(&e, CT_ARBITER_ID, newest.term, 0, now_ns + 2 * slow_ns, &todo);
-    assert_true(todo.host);
-}
-
-/* One that was away does not keep an agent from standing for as long. */
-static void test_an_arbiter_that_was_away_is_not_waited_for_as_long(void **state)
-{
-    struct ct_election e = seeker(2);
-    struct ct_election_todo todo;
-    int64_t now_ns;
-    (void)state;
-    ct_election_seek(&e, GIVE_UP_MS, 1000 * MS);
-    struct ct_vote_ask first = stand(&e, &now_ns, &todo);
-    (void)stand(&e, &now_ns, &todo);
-    now_ns += 10000 * MS;
-    grant_by(&e, CT_ARBITER_ID, first.term, 0, now_ns, &todo);
-    assert_true(ct_election_next(&e) <= now_ns + 4000 * MS);
-}
-
-/* The arbiter votes for it after the silence of the last host, but only a voter may win. */
-static void test_who_learns_of_a_world_of_others_stands_no_more(void **state)
-{
-    struct ct_job_record record = record_of(3);
-    struct ct_vote_answer answer = {.id = CT_ARBITER_ID, .seen = 7, .record = &record};
-    struct ct_election_todo todo;
-    int64_t now_ns;
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        uint64_t id = i == 0 ? 9 : 2; /* a stranger, and one of that world */
-        struct ct_election e = seeker(id);
-        (void)stand(&e, &now_ns, &todo);
-        ct_election_answered(&e, &answer, now_ns, &todo);
-        assert_false(todo.host);
-        assert_true(ct_election_next(&e) == now_ns); /* it asks again with that record */
-        struct ct_vote_ask question = stand(&e, &now_ns, &todo);
-        assert_true(question.record_term == CT_TERM_FIRST && question.record_version == 3);
-        assert_int_equal(question.term != 0, id == 2);
-        grant_by(&e, CT_ARBITER_ID, question.term, 0, now_ns, &todo);
-        assert_int_equal(todo.host, id == 2);
-    }
-}
-
-/* All machines of a job were killed, and the store has dropped its value meanwhile. */
-static void test_who_waits_for_a_job_that_the_arbiter_forgets_begins_it_anew(void **state)
-{
-    struct ct_job_record record = record_of(3);
-    struct ct_voter host = voter(1);
-    const uint64_t first = UINT64_C(1) << 32 | 1, last = UINT64_C(3) << 32 | 1;
-    const struct ct_vote_answer known = {.id = CT_ARBITER_ID, .seen = last, .record = &record};
-    const struct ct_vote_answer none = {.id = CT_ARBITER_ID};
-    const struct ct_vote_answer other = {
-        .id = CT_ARBITER_ID, .seen = first, .host = &host, .host_term = first};
-    const struct ct_vote_answer alive = {.id = 2, .seen = last};
-    struct ct_election_todo todo;
-    int64_t now_ns;
-    (void)state;
-    struct ct_election e = seeker(9);
-    (void)stand(&e, &now_ns, &todo);
-    ct_election_answered(&e, &known, now_ns, &todo);
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
-    assert_true(question.term == 0);
-    ct_election_answered(&e, &none, now_ns, &todo);
-    assert_true(ct_election_next(&e) == now_ns);
-    question = stand(&e, &now_ns, &todo);
-    assert_true(question.term != 0 && question.record_version == 0);
-    grant_by(&e, CT_ARBITER_ID, question.term, 0, now_ns, &todo);
-    assert_true(todo.host);
-
-    e = seeker(9); /* one that came later was faster */
-    (void)stand(&e, &now_ns, &todo);
-    record.term = last;
-    ct_election_answered(&e, &known, now_ns, &todo);
-    ct_election_answered(&e, &other, now_ns, &todo);
-    assert_true(todo.join && todo.at_term == other.host_term);
-    assert_true(ct_election_followed(&e, &host, other.host_term, now_ns));
-    record.term = CT_TERM_FIRST;
-
-    e = seeker(9); /* one of that job is alive, so it goes on, and tells the store again */
-    (void)stand(&e, &now_ns, &todo);
-    ct_election_answered(&e, &known, now_ns, &todo);
-    ct_election_answered(&e, &alive, now_ns, &todo);
-    ct_election_answered(&e, &none, now_ns, &todo);
-    assert_true(stand(&e, &now_ns, &todo).term == 0);
-
-    e = seeker(9); /* it has belonged to that job, which may have another host */
-    (void)stand(&e, &now_ns, &todo);
-    assert_true(ct_election_followed(&e, &host, CT_TERM_FIRST, now_ns));
-    assert_true(ct_election_recorded(&e, &record));
-    ct_election_lost(&e, now_ns);
-    ct_election_answered(&e, &none, now_ns, &todo);
-    assert_true(stand(&e, &now_ns, &todo).term == 0);
-}
-
-static void test_who_seeks_a_job_joins_the_host_that_the_arbiter_names(void **state)
-{
-    struct ct_election e = seeker(9);
-    struct ct_voter host = voter(1);
-    const struct ct_vote_answer answer = {
-        .id = CT_ARBITER_ID, .seen = 7, .host = &host, .host_term = 7};
-    struct ct_election_todo todo;
-    int64_t now_ns;
-    (void)state;
-    (void)stand(&e, &now_ns, &todo);
-    ct_election_answered(&e, &answer, now_ns, &todo);
-    assert_true(todo.join && todo.at.id == 1 && todo.at_term == 7);
-    assert_true(ct_election_followed(&e, &host, 7, now_ns));
-}
-
-/* The job may have lost so many hosts. Only the arbiter can tell a newcomer. */
-static void test_who_seeks_a_job_believes_the_arbiter_in_any_term(void **state)
-{
-    struct ct_election e = seeker(9);
-    struct ct_voter host = voter(1);
-    struct ct_election_todo todo;
-    uint64_t term = UINT64_C(200000) << 32 | 1;
-    struct ct_vote_answer answer = {.id = 3, .seen = term, .host = &host, .host_term = term};
-    int64_t now_ns;
-    (void)state;
-    (void)stand(&e, &now_ns, &todo);
-    ct_election_answered(&e, &answer, now_ns, &todo);
-    assert_false(todo.join); /* anybody may say so */
-    answer.id = CT_ARBITER_ID;
-    ct_election_answered(&e, &answer, now_ns, &todo);
-    assert_true(todo.join && todo.at_term == term);
-    assert_true(ct_election_followed(&e, &host, term, now_ns));
-
-    e = seeker(9); /* it has no host, and ... */
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
-    answer =
-        (struct ct_vote_answer){.id = CT_ARBITER_ID, .seen = term, .asked_term = question.term};
-    ct_election_answered(&e, &answer, now_ns, &todo);
-    question = stand(&e, &now_ns, &todo);
-    assert_int_equal(ct_term_number(question.term), 200001); /* ... votes in a later term only */
-
-    struct ct_job_record record = record_of(3);
-    record.term = term; /* that of a job with a world */
-    e = seeker(2);
-    (void)stand(&e, &now_ns, &todo);
-    answer.record = &record;
-    ct_election_answered(&e, &answer, now_ns, &todo);
-    question = stand(&e, &now_ns, &todo);
-    assert_true(question.record_term == term && ct_term_number(question.term) == 200001);
-
-    record.version++;
-    record.over = record.ended = true; /* nothing is left to look for */
-    record.exit_code = 7;
-    ct_election_answered(&e, &answer, now_ns, &todo);
-    assert_true(todo.give_up && todo.exit_code == 7 && e.state == CT_ELECTION_ENDED);
-}
-
-static void test_one_agent_wins_with_the_arbiter_after_silence(void **state)
-{
-    struct ct_election_todo todo;
-    int64_t now_ns;
-    (void)state;
-    struct ct_election e = follower_in(2, 4, true);
-    ct_election_lost(&e, LEASE_MS * MS);
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
-    assert_false(todo.host);
-    grant_by(&e, CT_ARBITER_ID, question.term, 1000, now_ns, &todo);
-    assert_true(todo.host && todo.lost.id == 1 && !todo.lost_is_dead);
-    /* Others may have heard the host until the arbiter heard it no more, and it until now. */
-    assert_true(e.fence_ns >= LEASE_MS * MS + LEASE_MS * MS + LEASE_MS * MS / 16);
-
-    e = follower_in(2, 4, true); /* half are not enough, nor are all others of a silent host */
-    ct_election_lost(&e, LEASE_MS * MS);
-    question = stand(&e, &now_ns, &todo);
-    grant_by(&e, 3, question.term, 0, now_ns, &todo);
-    grant_by(&e, 4, question.term, 0, now_ns, &todo);
-    assert_false(todo.host);
-    grant_by(&e, 1, question.term, 0, now_ns, &todo);
-    assert_true(todo.host); /* all are */
-}
-
-static void test_a_job_without_an_arbiter_counts_no_vote_of_one(void **state)
-{
-    struct ct_election e = follower(2, 3);
-    struct ct_election_todo todo;
-    int64_t now_ns;
-    (void)state;
-    ct_election_lost(&e, LEASE_MS * MS);
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
-    grant_by(&e, CT_ARBITER_ID, question.term, 0, now_ns, &todo);
-    assert_false(todo.host);
-    assert_int_equal(e.num_granted, 1);
-}
-
-static void test_all_others_elect_without_the_arbiter_after_a_death_known_in_time(void **state)
-{
-    struct ct_election_todo todo;
-    int64_t now_ns;
-    (void)state;
-    struct ct_election e = follower_in(2, 4, true);
-    ct_election_lost(&e, 100 * MS);
-    ct_election_dead(&e, 1, 101 * MS);
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
-    grant_by(&e, 3, question.term, 0, now_ns, &todo);
-    assert_false(todo.host); /* half; the other one may win with the arbiter */
-    grant_by(&e, 4, question.term, 0, now_ns, &todo);
-    assert_true(todo.host && todo.lost_is_dead);
-
-    e = follower_in(2, 2, true); /* the other one of two */
-    ct_election_lost(&e, 100 * MS);
-    ct_election_dead(&e, 1, 101 * MS);
-    (void)stand(&e, &now_ns, &todo);
-    assert_true(todo.host);
-
-    e = follower_in(2, 2, true); /* not in time: the host may have gone on with the arbiter */
-    ct_election_lost(&e, LEASE_MS * MS);
-    ct_election_dead(&e, 1, LEASE_MS * MS);
-    question = stand(&e, &now_ns, &todo);
-    assert_false(todo.host);
-    grant_by(&e, CT_ARBITER_ID, question.term, 0, now_ns, &todo);
-    assert_true(todo.host);
-}
-
-static void test_both_worlds_must_elect_with_the_arbiter_too(void **state)
-{
-    struct ct_election e = follower_in(2, 3, true);
-    struct ct_job_record record = record_of(3);
-    struct ct_election_todo todo;
-    int64_t now_ns;
-    (void)state;
-    record.version = 4;
-    record.planned =
-        (struct ct_world_voters){.generation = 1, .count = 2, .list = {voter(8), voter(9)}};
-    assert_true(ct_election_recorded(&e, &record));
-    ct_election_lost(&e, 0);
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
-    grant_by(&e, CT_ARBITER_ID, question.term, 0, now_ns, &todo);
-    assert_false(todo.host);
-    grant_by(&e, 9, question.term, 0, now_ns, &todo);
-    assert_true(todo.host);
-}
-
-static void test_a_host_whose_arbiter_has_another_one_asks_who_that_is(void **state)
-{
-    struct ct_election e = follower_in(2, 2, true);
-    struct ct_election_todo todo;
-    struct ct_voter later = voter(1);
-    int64_t now_ns;
-    (void)state;
-    ct_election_doubted(&e, 0); /* it follows another one */
-    assert_true(ct_election_next(&e) == INT64_MAX);
-    ct_election_lost(&e, LEASE_MS * MS);
-    struct ct_vote_ask question = stand(&e, &now_ns, &todo);
-    grant_by(&e, CT_ARBITER_ID, question.term, 0, now_ns, &todo);
-    assert_true(todo.host && ct_election_next(&e) == INT64_MAX);
-
-    ct_election_doubted(&e, now_ns);
-    assert_true(ct_election_next(&e) > now_ns && ct_election_next(&e) < now_ns + 100 * MS);
-    ct_election_tick(&e, ct_election_next(&e), &todo);
-    assert_true(todo.ask && todo.question.term == 0); /* it wants no vote */
-    assert_false(todo.stop_hosting);
-    const struct ct_vote_answer answer = {.id = CT_ARBITER_ID,
-                                          .seen = question.term + 1,
-                                          .host = &later,
-                                          .host_term = question.term + 1};
-    ct_election_answered(&e, &answer, now_ns, &todo);
-    assert_true(todo.stop_hosting && todo.join && todo.at.id == 1);
 }
 
 int main(void)
@@ -813,19 +427,6 @@ int main(void)
         cmocka_unit_test(test_a_host_asks_whether_a_later_candidate_has_won),
         cmocka_unit_test(test_a_later_life_of_the_first_host_is_not_followed),
         cmocka_unit_test(test_the_first_host_of_an_agent_may_have_any_term),
-        cmocka_unit_test(test_who_seeks_a_job_stands_at_once_and_wins_by_the_arbiter_alone),
-        cmocka_unit_test(test_who_seeks_a_job_gives_up_in_its_own_time),
-        cmocka_unit_test(test_a_slow_arbiter_is_waited_for),
-        cmocka_unit_test(test_an_arbiter_that_was_away_is_not_waited_for_as_long),
-        cmocka_unit_test(test_who_learns_of_a_world_of_others_stands_no_more),
-        cmocka_unit_test(test_who_waits_for_a_job_that_the_arbiter_forgets_begins_it_anew),
-        cmocka_unit_test(test_who_seeks_a_job_joins_the_host_that_the_arbiter_names),
-        cmocka_unit_test(test_who_seeks_a_job_believes_the_arbiter_in_any_term),
-        cmocka_unit_test(test_one_agent_wins_with_the_arbiter_after_silence),
-        cmocka_unit_test(test_a_job_without_an_arbiter_counts_no_vote_of_one),
-        cmocka_unit_test(test_all_others_elect_without_the_arbiter_after_a_death_known_in_time),
-        cmocka_unit_test(test_both_worlds_must_elect_with_the_arbiter_too),
-        cmocka_unit_test(test_a_host_whose_arbiter_has_another_one_asks_who_that_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

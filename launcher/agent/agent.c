@@ -96,6 +96,12 @@ static void stop_all(const struct step *step, int signo, const char *why)
     move(step, CT_AGENT_STOPPING, why);
 }
 
+static void join(const struct step *step)
+{
+    step->agent->adrift = false;
+    step->update->say |= CT_AGENT_SAY_JOIN;
+}
+
 /* Leaves the state STOPPING when everything is stopped and it is known what follows. */
 static void conclude(const struct step *step)
 {
@@ -109,7 +115,9 @@ static void conclude(const struct step *step)
         finish(step, agent->over ? "over" : agent->lost ? "link lost" : "in a hurry");
     } else {
         move(step, CT_AGENT_JOINING, "stopped");
-        step->update->say |= agent->up ? CT_AGENT_SAY_JOIN : 0;
+        if (agent->up) {
+            join(step);
+        }
         agent->up = false;
     }
 }
@@ -286,6 +294,7 @@ static void on_over(const struct step *step, const struct ct_agent_event *event)
 static void on_adrift(const struct step *step)
 {
     struct ct_agent *agent = step->agent;
+    agent->adrift = true;
     agent->up = false;
     if (has_workers(agent)) {
         step->update->headline = true;
@@ -304,7 +313,7 @@ static void on_up(const struct step *step)
 {
     struct ct_agent *agent = step->agent;
     if (agent->sm.state == CT_AGENT_JOINING) {
-        step->update->say |= CT_AGENT_SAY_JOIN;
+        join(step);
     } else if (agent->sm.state == CT_AGENT_STOPPING) {
         agent->up = true;
     }
@@ -384,10 +393,16 @@ static void on_signal(const struct step *step, int signo)
         finish(step, "signal");
         return;
     }
+    if (agent->adrift) {
+        agent->lost = true; /* no host can be told, and none will say that the job is over */
+    }
     if (!agent->over && !agent->lost) {
         step->update->say |= CT_AGENT_SAY_PREEMPT;
     }
     begin_preemption(step, signo);
+    if (agent->adrift && agent->sm.state == CT_AGENT_JOINING) {
+        finish(step, "signal");
+    }
 }
 
 void ct_agent_step(struct ct_agent *agent, const struct ct_agent_event *event, int64_t now_ns,

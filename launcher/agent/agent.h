@@ -131,6 +131,7 @@ struct ct_agent {
     bool will_restart; /* another generation follows, as far as is known */
     bool orderly;      /* since `signo`, every worker here has ended with 0 */
     bool finished;     /* every worker had ended with 0 before any stop */
+    bool adrift;       /* the host is lost, and JOIN was not said to another one yet */
     bool up;           /* STOPPING: a new link is there, on which JOIN is to be said */
     bool impatient;    /* a second Ctrl-C came: ctrun waits for nobody any more */
     bool over, lost;   /* the job is over; the link is lost */

@@ -137,6 +137,42 @@ static void the_host_may_be_lost_again_during_the_stop(void **state)
     ct_agent_fini(&agent);
 }
 
+/* There is nobody who could say that the job is over. */
+static void a_signal_ends_it_while_no_host_is_found(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    for (int early = 0; early < 2; early++) {
+        start_two(&agent);
+        (void)feed(&agent, DUE(ADRIFT, .signo = 0));
+        struct ct_agent_update u;
+        if (early) {
+            u = feed(&agent, DUE(SIGNAL, .signo = SIGTERM));
+            assert_true(!u.finish && u.say == 0);
+            u = feed(&agent, DUE(STOPPED, .signo = 0));
+        } else {
+            (void)feed(&agent, DUE(STOPPED, .signo = 0));
+            u = feed(&agent, DUE(SIGNAL, .signo = SIGTERM));
+        }
+        assert_true(u.finish && u.exit_code == 143 && u.say == 0);
+        ct_agent_fini(&agent);
+    }
+    start_two(&agent); /* another host was found, but must not be told before JOIN */
+    (void)feed(&agent, DUE(ADRIFT, .signo = 0));
+    (void)feed(&agent, DUE(UP, .signo = 0));
+    assert_int_equal(feed(&agent, DUE(SIGNAL, .signo = SIGTERM)).say, 0);
+    assert_true(feed(&agent, DUE(STOPPED, .signo = 0)).finish);
+    ct_agent_fini(&agent);
+
+    start_two(&agent); /* now it is told */
+    (void)feed(&agent, DUE(ADRIFT, .signo = 0));
+    (void)feed(&agent, DUE(STOPPED, .signo = 0));
+    (void)feed(&agent, DUE(UP, .signo = 0));
+    struct ct_agent_update u = feed(&agent, DUE(SIGNAL, .signo = SIGTERM));
+    assert_true(!u.finish && u.say == CT_AGENT_SAY_PREEMPT);
+    ct_agent_fini(&agent);
+}
+
 static void a_signal_ends_the_restarts(void **state)
 {
     struct ct_agent agent;
@@ -288,6 +324,7 @@ int main(void)
         cmocka_unit_test(finished_is_told_once),
         cmocka_unit_test(a_new_host_is_joined_when_all_has_stopped),
         cmocka_unit_test(the_host_may_be_lost_again_during_the_stop),
+        cmocka_unit_test(a_signal_ends_it_while_no_host_is_found),
         cmocka_unit_test(a_signal_ends_the_restarts),
         cmocka_unit_test(before_the_world_a_signal_just_ends),
         cmocka_unit_test(a_world_after_the_signal_is_stopped),

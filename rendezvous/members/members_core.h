@@ -73,7 +73,7 @@ struct ct_member {
     bool started, finished, stopped;
     bool no_check;   /* the command of its check could not be run there */
     bool told_spare; /* it has been told that it is a spare */
-    bool served;     /* it has been in a world */
+    bool served;     /* it has been in a world, or knew of one when it joined */
     bool left_out;   /* no world takes it, unless there are not enough others */
 };
 

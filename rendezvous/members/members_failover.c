@@ -486,7 +486,6 @@ static void give_rank_back(const struct ct_members *m, struct ct_member *member)
         }
     }
     member->node_rank = (int)(voter - world->list);
-    member->served = true;
 }
 
 void members_failover_joined(struct ct_members *m, struct ct_member *member, int64_t now_ns)

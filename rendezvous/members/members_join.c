@@ -311,6 +311,7 @@ static struct ct_member *new_member(struct ct_members *m, const struct ct_msg_jo
     member->voter = join->voter;
     (void)snprintf(member->voter.address, sizeof(member->voter.address), "%.*s",
                    CT_VOTER_ADDRESS_MAX - 1, address);
+    member->served = join->record_version != 0; /* it lost its link to this host, or to another */
     member->clock_ns = NEVER;
     member->can_stand = join->stands;
     if (member->wish < 0) {

@@ -358,6 +358,34 @@ static void test_a_survivor_that_comes_last_is_taken_first(void **state)
     end(&s);
 }
 
+/* It was cut off for a moment, and waits for the next world when it is asked to end. */
+static void test_a_node_that_came_back_may_end_the_job(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 3, 3, 0, 1, &first_host);
+    for (int i = 1; i <= 3; i++) {
+        join(&s, i);
+    }
+    for (int i = 1; i <= 3; i++) {
+        pledge(&s, i);
+    }
+    say(&s, 1, CT_MSG_SERVING, 0);
+    gone(&s, 2);
+    gone(&s, 3);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    s.job.record_term = s.nodes[2].record.term;
+    s.job.record_version = s.nodes[2].record.version;
+    join(&s, 2);
+    forget(&s);
+    preempt(&s, 2, 15);
+    HEARS(&s, 2, "preempt record");
+    pledge(&s, 1);
+    pledge(&s, 2);
+    HEARS(&s, 2, "over=123");
+    end(&s);
+}
+
 /* It has stopped everything and votes for nobody any more. */
 static void test_nobody_waits_for_a_node_that_took_its_leave(void **state)
 {
@@ -677,6 +705,7 @@ int main(void)
         cmocka_unit_test(test_those_who_wait_are_told_whom_they_lost_and_where_to_come),
         cmocka_unit_test(test_survivors_keep_their_node_ranks),
         cmocka_unit_test(test_a_survivor_that_comes_last_is_taken_first),
+        cmocka_unit_test(test_a_node_that_came_back_may_end_the_job),
         cmocka_unit_test(test_nobody_waits_for_a_node_that_took_its_leave),
         cmocka_unit_test(test_a_host_that_nobody_joins_gives_up),
         cmocka_unit_test(test_the_budget_is_spent_once),

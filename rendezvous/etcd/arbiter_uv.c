@@ -352,6 +352,9 @@ static void on_lease(void *data, const struct ct_etcd_reply *reply)
 static bool has_lease(struct ct_etcd_arbiter *arbiter, int64_t now_ns)
 {
     struct ct_err err = {0};
+    if (now_ns >= arbiter->renew_ns - RENEW_NS + KEEP_S * CT_NS_PER_S) {
+        arbiter->lease = 0; /* it is over: this agent has asked nothing for so long */
+    }
     if (arbiter->leasing || (arbiter->lease != 0 && now_ns < arbiter->renew_ns)) {
         return arbiter->lease != 0;
     }

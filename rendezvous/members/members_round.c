@@ -136,33 +136,30 @@ static bool inherit(struct ct_members *m, int64_t now_ns)
     return !plan;
 }
 
-/* Does nothing while the world may not be formed yet. */
-static void form_world(struct ct_members *m, int64_t now_ns)
+/* Ranks the members of the next world, and has it pledged if it has to be. Returns their number, 0
+ * = this host may not decide about it. */
+static int plan_world(struct ct_members *m, int64_t now_ns)
 {
-    int ends;
-    if (!members_failover_is_ready(m, now_ns, &ends)) {
-        if (ends >= 0) {
-            end_job(m, ends, "", now_ns);
-        }
-        return;
-    }
-    if (!pay_for_host(m, now_ns)) {
-        return;
-    }
     int n = choose_members(m);
     for (int i = 0; i < n; i++) {
         m->sorted[i]->former_rank = m->sorted[i]->node_rank;
     }
     members_rank_nodes(m->sorted, n);
     m->pledging = members_failover_on(m);
-    if (m->pledging && members_failover_propose(m, n, now_ns) != 0) {
-        m->pledging = false;
-        /* Newcomers must not keep the places of nodes of the last world that are on their way. */
-        for (int i = 0; i < n; i++) {
-            m->sorted[i]->node_rank = m->sorted[i]->former_rank;
-        }
-        return;
+    if (!m->pledging || members_failover_propose(m, n, now_ns) == 0) {
+        return n;
     }
+    m->pledging = false;
+    /* Newcomers must not keep the places of nodes of the last world that are on their way. */
+    for (int i = 0; i < n; i++) {
+        m->sorted[i]->node_rank = m->sorted[i]->former_rank;
+    }
+    return 0;
+}
+
+/* Begins the generation of m->sorted[0..n-1]. */
+static void begin_generation(struct ct_members *m, int n, int64_t now_ns)
+{
     m->world_size = members_rank_workers(m->sorted, n);
     m->generation++;
     m->node_count = m->last_node_count = m->unstarted = m->unfinished = n;
@@ -189,6 +186,23 @@ static void form_world(struct ct_members *m, int64_t now_ns)
     m->paused_ms = 0;
     members_history_begin(m, &round);
     ct_sm_move(&m->sm, STATE_FORMING, "enough nodes are there", now_ns);
+}
+
+/* Does nothing while the world may not be formed yet. */
+static void form_world(struct ct_members *m, int64_t now_ns)
+{
+    int ends;
+    if (!members_failover_is_ready(m, now_ns, &ends)) {
+        if (ends >= 0) {
+            end_job(m, ends, "", now_ns);
+        }
+        return;
+    }
+    int n = pay_for_host(m, now_ns) ? plan_world(m, now_ns) : 0;
+    if (n == 0) {
+        return;
+    }
+    begin_generation(m, n, now_ns);
     if (!m->pledging) {
         (void)members_msg(m, CT_MSG_WORLD);
         tell_world(m, m->server, true);

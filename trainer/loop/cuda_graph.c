@@ -2,8 +2,8 @@
  *
  * Two recordings are made when they are first needed: of one step, and of as many as take a
  * millisecond or so. Both are dropped before the communicator ends, which would wait for them. If
- * recording fails while all peers are well, steps are queued one by one from then on, on all ranks
- * of a pipeline, and a warning says so.
+ * recording fails on any rank while all peers are well, steps are queued one by one from then on,
+ * on all ranks, and a warning says so.
  */
 #include "trainer/loop/cuda_graph.h"
 
@@ -237,18 +237,9 @@ static int record(struct ct_trainer *t, size_t steps, struct ct_recording **out,
     return rc != 0 ? rc : ended;
 }
 
-/* Collective. Sets *all: has every rank of the pipeline a recording? */
-static int agree(struct ct_trainer *t, bool mine, bool *all, struct ct_err *err)
-{
-    double count = mine;
-    int rc = ct_group_sum(&t->group, &count, 1, err);
-    *all = count == (double)t->group.world;
-    return rc;
-}
-
-/* A recording that fails is no failure of the training, as long as the peers are there. The ranks
- * of a pipeline all replay, or none does: their messages must come in the same order on both ends.
- */
+/* A recording that fails is no failure of the training, as long as the peers are there. All ranks
+ * replay, or none does: NCCL wants each collective and message recorded on all its ranks, or on
+ * none of them. */
 static int record_or_go_on(struct ct_trainer *t, size_t steps, struct ct_recording **out,
                            struct ct_err *err)
 {
@@ -258,12 +249,9 @@ static int record_or_go_on(struct ct_trainer *t, size_t steps, struct ct_recordi
     if (rc != 0 && t->group.comm != NULL && ctw_comm_poll(t->group.comm, NULL) != 0) {
         return ct_err_set(err, rc, "%s", reason.text);
     }
-    all = rc == 0;
-    if (t->pipe != NULL) {
-        int voted = agree(t, rc == 0, &all, err);
-        if (voted != 0) {
-            return voted;
-        }
+    int voted = ct_group_agree(&t->group, rc == 0, &all, err);
+    if (voted != 0) {
+        return voted;
     }
     if (all) {
         return 0;

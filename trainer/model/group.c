@@ -175,21 +175,11 @@ static double join(const float *words)
     return value;
 }
 
-int ct_group_all_gather(struct ct_group *group, const double *mine, size_t n, double *all,
-                        struct ct_err *err)
+/* Replaces the first words by their sums over the ranks. */
+static int sum_words(struct ct_group *group, size_t count, struct ct_err *err)
 {
-    CT_ASSERT(n <= CT_GROUP_VALUES_MAX);
-    if (group->world == 1) {
-        memcpy(all, mine, n * sizeof *all);
-        return 0;
-    }
-    /* Every rank fills its own row and leaves zeros elsewhere, so the sum contains all rows. */
-    size_t count = ROW * (size_t)group->world, bytes = count * sizeof(float);
+    size_t bytes = count * sizeof(float);
     const struct ct_device_ops *ops = group->dev->ops;
-    memset(group->words, 0, bytes);
-    for (size_t i = 0; i < n; i++) {
-        split(mine[i], group->words + (size_t)group->rank * ROW + i * PIECES);
-    }
     /* Queued work may wait for a peer, whose death an upload would not notice. */
     int rc = group->dev->kind != CT_DEVICE_CPU ? ct_group_sync(group, err) : 0;
     if (rc == 0) {
@@ -201,14 +191,41 @@ int ct_group_all_gather(struct ct_group *group, const double *mine, size_t n, do
     if (rc == 0) {
         rc = ct_group_sync(group, err);
     }
-    if (rc == 0) {
-        rc = ops->download(group->dev, group->words, group->exchange, bytes, err);
+    return rc == 0 ? ops->download(group->dev, group->words, group->exchange, bytes, err) : rc;
+}
+
+int ct_group_all_gather(struct ct_group *group, const double *mine, size_t n, double *all,
+                        struct ct_err *err)
+{
+    CT_ASSERT(n <= CT_GROUP_VALUES_MAX);
+    if (group->world == 1) {
+        memcpy(all, mine, n * sizeof *all);
+        return 0;
     }
+    /* Every rank fills its own row and leaves zeros elsewhere, so the sum contains all rows. */
+    size_t count = ROW * (size_t)group->world;
+    memset(group->words, 0, count * sizeof(float));
+    for (size_t i = 0; i < n; i++) {
+        split(mine[i], group->words + (size_t)group->rank * ROW + i * PIECES);
+    }
+    int rc = sum_words(group, count, err);
     for (size_t r = 0; rc == 0 && r < (size_t)group->world; r++) {
         for (size_t i = 0; i < n; i++) {
             all[r * n + i] = join(group->words + r * ROW + i * PIECES);
         }
     }
+    return rc;
+}
+
+int ct_group_agree(struct ct_group *group, bool mine, bool *all, struct ct_err *err)
+{
+    *all = mine;
+    if (group->world == 1) {
+        return 0;
+    }
+    group->words[0] = mine ? 1 : 0;
+    int rc = sum_words(group, 1, err);
+    *all = rc == 0 && group->words[0] == (float)group->world;
     return rc;
 }
 

@@ -75,6 +75,9 @@ CT_MUST_CHECK int ct_group_broadcast_from(struct ct_group *group, void *block, s
 CT_MUST_CHECK int ct_group_all_gather(struct ct_group *group, const double *mine, size_t n,
                                       double *all, struct ct_err *err);
 
+/* Collective. Sets *all: do all ranks say yes? */
+CT_MUST_CHECK int ct_group_agree(struct ct_group *group, bool mine, bool *all, struct ct_err *err);
+
 /* Collective. Replaces values[0 .. n) by their sums over the ranks, added in rank order. */
 CT_MUST_CHECK int ct_group_sum(struct ct_group *group, double *values, size_t n,
                                struct ct_err *err);

@@ -20,6 +20,7 @@
 struct fake_mail {
     atomic_int round; /* number of the collective; written last */
     size_t bytes;
+    bool recorded; /* it was captured into a graph */
     size_t
         for_rank[RANKS_MAX]; /* in a group: how many of the bytes each rank gets, in this order */
     char content[MAIL_MAX];

@@ -96,6 +96,7 @@ static void run_arrive(const void *data)
     }
     struct fake_mail *mail = mail_of(c->comm, c->comm->rank);
     mail->bytes = 0;
+    mail->recorded = !c->counted;
     if (c->kind != GROUP && (c->kind != BROADCAST || c->comm->rank == c->root)) {
         put(mail, c->from, c->bytes);
     }
@@ -172,6 +173,10 @@ static void run_leave(const void *data)
     leave(c);
     if (c->comm->aborted) {
         return;
+    }
+    for (int r = 0; r < c->comm->size; r++) {
+        fake_rule(mail_of(c->comm, r)->recorded == !c->counted,
+                  "a collective that only some of its ranks have recorded");
     }
     bool same = c->kind == SUM || c->kind == GATHER;
     for (int r = 0; same && r < c->comm->size; r++) {

@@ -77,6 +77,14 @@ static void open_group(struct ct_group *group, struct ct_device *dev, int64_t ti
     struct ct_err err = {0};
     *group = (struct ct_group){.dev = dev, .world = WORLD};
     need(ctworker_nccl_module.open(&setup, &group->comm, &err), &err);
+    need(ct_group_alloc_gradients(group, 1, &group->exchange, &err), &err);
+    group->words = calloc(1, sizeof *group->words);
+}
+
+static void close_group(struct ct_group *group)
+{
+    free(group->words);
+    ctw_comm_free(group->comm);
 }
 
 static void fill(struct scene *s)
@@ -159,7 +167,7 @@ static void end(struct scene *s)
     for (size_t i = 0; i < t->group.block_count; i++) {
         t->dev->ops->release(t->dev, t->group.block[i]);
     }
-    ctw_comm_free(t->group.comm);
+    close_group(&t->group);
     t->dev->ops->close(t->dev);
     ct_sampler_fini(&t->sampler);
     ct_buf_fini(&t->warnings);
@@ -399,7 +407,7 @@ static void a_dead_peer_ends_a_replay(void **state)
     fake.stream_turns = 0;
     fake.async_error = 0;
     ct_cuda_graph_close(t);
-    ctw_comm_free(t->group.comm);
+    close_group(&t->group);
     open_group(&t->group, t->dev, LONG_MS);
     need(ct_group_alloc_gradients(&t->group, t->layout.count, &t->memory.grads, &err), &err);
     ct_buckets_init(&t->buckets, &t->layout, 1, &t->group, t->memory.grads);

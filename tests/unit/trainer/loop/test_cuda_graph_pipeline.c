@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Training steps of a pipeline on GPUs, whose ranks are threads over the stand-in: recorded with
- * their messages and replayed, they end with the same parameters as queued one by one.
+ * Training steps of several GPUs, with a pipeline and without, whose ranks are threads over the
+ * stand-in: recorded with their messages and replayed, they end with the same parameters as queued
+ * one by one.
  */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/fake_gpu/fake_gpu_engine.h"
@@ -32,6 +33,7 @@ extern const struct ct_cuda_plugin ct_cuda_plugin;
 /* What all ranks know, and what becomes of them. */
 struct scene {
     enum ct_cuda_graph_choice choice;
+    int stages;  /* 1 = no pipeline */
     int fail_at; /* of the calls while the first step is recorded; 0 = none */
     atomic_int ready;
     struct ct_device *dev[RANKS];
@@ -81,36 +83,63 @@ static void fill(struct ct_trainer *t)
     free(host);
 }
 
-static int open_trainer(struct ct_trainer *t, struct nccl_rank *r, struct ct_err *err)
+static int open_pipeline(struct ct_trainer *t, int rank, struct ct_err *err)
 {
-    struct scene *scene = r->all->data;
-    const struct ct_hidden hidden = {.count = 2, .size = {16, 9}};
     const struct ct_pipeline_options options = {.stages = STAGES,
                                                 .micros = 3,
                                                 .rows = BATCH * STAGES / RANKS,
                                                 .test_rows = 4,
                                                 .layers = 3,
                                                 .world = RANKS,
-                                                .rank = r->rank};
+                                                .rank = rank};
+    return ct_pipeline_open(&options, &t->group, t->dev, &t->layout, NULL, &t->pipe, err);
+}
+
+/* Each layer's gradient is summed as soon as it is there. */
+static int open_model(struct ct_trainer *t, struct ct_err *err)
+{
+    int rc = ct_model_init(&t->model, &t->layout, t->dev, BATCH / RANKS, err);
+    if (rc == 0) {
+        rc = ct_group_alloc_gradients(&t->group, t->layout.count, &t->memory.grads, err);
+    }
+    if (rc == 0) {
+        ct_buckets_init(&t->buckets, &t->layout, 1, &t->group, t->memory.grads);
+        ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
+        t->model.layer_done = ct_buckets_layer_done;
+        t->model.layer_done_data = &t->buckets;
+    }
+    return rc;
+}
+
+static int open_trainer(struct ct_trainer *t, struct nccl_rank *r, struct ct_err *err)
+{
+    struct scene *scene = r->all->data;
+    int stages = scene->stages;
+    const struct ct_hidden hidden = {.count = 2, .size = {16, 9}};
     t->dev = scene->dev[r->rank];
-    t->options = (struct ct_train_options){
-        .lr = 0.1, .epochs = EPOCHS, .pipeline_stages = STAGES, .cuda_graph = scene->choice};
+    t->options = (struct ct_train_options){.lr = 0.1,
+                                           .epochs = EPOCHS,
+                                           .pipeline_stages = (size_t)stages,
+                                           .cuda_graph = scene->choice};
     t->group = (struct ct_group){.dev = t->dev, .comm = r->comm, .rank = r->rank, .world = RANKS};
     t->group.exchange = block(t->dev, EXCHANGE, NULL);
     t->group.words = calloc(1, EXCHANGE);
     t->optimizer = (struct ct_optimizer){.kind = CT_OPTIMIZER_SGD, .momentum = 0.9f};
     if (ct_layout_init(&t->layout, FEATURES, &hidden, CLASSES, err) != 0 ||
-        ct_sampler_init(&t->sampler, SAMPLES, BATCH, r->rank / STAGES, RANKS / STAGES, 1) != 0) {
+        ct_sampler_init(&t->sampler, SAMPLES, BATCH, r->rank / stages, RANKS / stages, 1) != 0) {
         abort();
     }
     fill(t);
-    int rc = ct_pipeline_open(&options, &t->group, t->dev, &t->layout, NULL, &t->pipe, err);
-    return rc == 0 ? ct_cuda_graph_open(t, err) : rc;
+    int rc = stages > 1 ? open_pipeline(t, r->rank, err) : open_model(t, err);
+    rc = rc == 0 ? ct_cuda_graph_open(t, err) : rc;
+    t->dev->head_way = CT_HEAD_FUSED; /* the fastest is a matter of luck here */
+    return rc;
 }
 
 static void close_trainer(struct ct_trainer *t)
 {
     ct_cuda_graph_close(t);
+    ct_model_fini(&t->model);
     ct_pipeline_free(t->pipe);
     ctw_comm_free(t->group.comm);
     void *blocks[] = {t->data.uploaded[0], t->data.uploaded[1],   t->memory.params,
@@ -133,18 +162,21 @@ static int step(struct ct_trainer *t, size_t *done, struct ct_err *err)
     size_t rows, global;
     const uint32_t *index = ct_sampler_batch(&t->sampler, t->at.batch, &rows, &global);
     t->optimizer.lr = (float)ct_trainer_rate(t, t->at.batch);
-    rc = ct_trainer_queue(t, index, rows, global, err);
+    rc = ct_trainer_await_queue(t, rows, err);
+    rc = rc == 0 ? ct_trainer_queue(t, index, rows, global, err) : rc;
     t->optimizer.step++;
     *done = 1;
     return rc;
 }
 
-/* Messages, and then a collective, as in the trainer. */
+/* Messages of a pipeline, and then a collective, as in the trainer. */
 static int evaluate(struct ct_trainer *t, struct ct_err *err)
 {
     const uint32_t index[] = {0, 1, 2, 3};
-    int rc = ct_pipeline_evaluate(t->pipe, t->memory.params, &t->data.train, index, 4,
-                                  t->memory.totals, err);
+    int rc = t->pipe != NULL ? ct_pipeline_evaluate(t->pipe, t->memory.params, &t->data.train,
+                                                    index, 4, t->memory.totals, err)
+                             : 0;
+    t->queued.rows = 0; /* as the trainer does: the next step waits first */
     rc = rc == 0 ? ct_group_sync(&t->group, err) : rc;
     return rc == 0 ? ctw_comm_barrier(t->group.comm, err) : rc;
 }
@@ -233,9 +265,9 @@ static void check_same(const struct scene *got, const struct scene *want)
     }
 }
 
-static struct scene queued_one_by_one(void)
+static struct scene queued_one_by_one(int stages)
 {
-    struct scene scene = {.choice = CT_CUDA_GRAPH_OFF};
+    struct scene scene = {.choice = CT_CUDA_GRAPH_OFF, .stages = stages};
     run(&scene, &(struct fake_gpu){.seed = 1});
     assert_int_equal(fake.graph_launches, 0);
     return scene;
@@ -244,11 +276,11 @@ static struct scene queued_one_by_one(void)
 static void recorded_steps_are_the_queued_ones(void **state)
 {
     (void)state;
-    struct scene want = queued_one_by_one();
+    struct scene want = queued_one_by_one(STAGES);
     for (unsigned seed = 1; seed <= 6; seed++) {
         const struct fake_gpu script = {
             .seed = seed, .call_turns = (int)seed % 3, .nccl_threads = seed % 2 > 0};
-        struct scene got = {.choice = CT_CUDA_GRAPH_AUTO};
+        struct scene got = {.choice = CT_CUDA_GRAPH_AUTO, .stages = STAGES};
         run(&got, &script);
         /* Of each epoch's four batches the short one is queued as ever, and so is the very first.
          */
@@ -259,15 +291,14 @@ static void recorded_steps_are_the_queued_ones(void **state)
     free_params(&want);
 }
 
-/* Some rank's recording fails. Either all ranks go on without, or a link of it has failed, and all
- * ranks end. */
-static void ranks_go_on_without_recordings_if_one_cannot_record(void **state)
+/* Some rank's recording fails. Either all ranks go on without, or a communicator of it has failed,
+ * and all ranks end. */
+static void go_on_without_recordings(int stages)
 {
-    (void)state;
-    struct scene want = queued_one_by_one();
+    struct scene want = queued_one_by_one(stages);
     int went_on = 0;
     for (int n = 1; n < 300; n += 23) {
-        struct scene got = {.choice = CT_CUDA_GRAPH_AUTO, .fail_at = n};
+        struct scene got = {.choice = CT_CUDA_GRAPH_AUTO, .stages = stages, .fail_at = n};
         run(&got, &(struct fake_gpu){.seed = (unsigned)n});
         int warned = 0, failed = 0;
         for (int i = 0; i < RANKS; i++) {
@@ -284,6 +315,13 @@ static void ranks_go_on_without_recordings_if_one_cannot_record(void **state)
     }
     assert_true(went_on > 0);
     free_params(&want);
+}
+
+static void ranks_go_on_without_recordings_if_one_cannot_record(void **state)
+{
+    (void)state;
+    go_on_without_recordings(STAGES);
+    go_on_without_recordings(1);
 }
 
 int main(void)

@@ -209,9 +209,96 @@ static void check_recording(struct ct_device *dev)
     test_tensor_drop(&x), test_tensor_drop(&w), test_tensor_drop(&b), test_tensor_drop(&y);
 }
 
+/* Updates of one array, by turns on both streams, with a copy of it after each. */
+struct chain {
+    struct ct_sgd update; /* adds 1 */
+    size_t links;
+    uint16_t *copies; /* [links, update.count] */
+};
+
+static void queue_chain(struct ct_device *dev, const struct chain *c)
+{
+    struct ct_err err = {0};
+    struct ct_sgd update = c->update;
+    for (size_t i = 0; i < c->links; i++) {
+        update.beside = i % 2 > 0;
+        if (update.beside) {
+            ct_check_need(dev->ops->fork_updates(dev, false, &err), &err);
+        }
+        ct_check_need(dev->ops->sgd(dev, &update, &err), &err);
+        if (update.beside) {
+            ct_check_need(dev->ops->join_updates(dev, &err), &err);
+        }
+        ct_check_need(
+            dev->ops->narrow(dev, update.count, update.param, c->copies + i * update.count, &err),
+            &err);
+    }
+}
+
+/* After so many updates before the chain. Whole numbers up to 256 are bfloat16 numbers as they are.
+ */
+static void expect_chain(struct ct_device *dev, const struct chain *c, size_t before)
+{
+    struct ct_err err = {0};
+    size_t count = c->links * c->update.count;
+    uint16_t *copies = ct_malloc(count * sizeof *copies);
+    CHECK(copies != NULL);
+    ct_check_need(dev->ops->download(dev, copies, c->copies, count * sizeof *copies, &err), &err);
+    for (size_t i = 0; i < count; i++) {
+        float value = (float)(before + i / c->update.count + 1);
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        if (copies[i] != bits >> 16) {
+            ct_check_fail(__FILE__, __LINE__, "number %zu after update %zu has bits %04x, not %04x",
+                          i % c->update.count, i / c->update.count, copies[i],
+                          (unsigned)(bits >> 16));
+        }
+    }
+    ct_free(copies);
+}
+
+/* Each kernel reads what the one before wrote, and writes what it read. After prepare_record()
+ * kernels may be launched early, as in every step; here their order shows. */
+static void check_order(struct ct_device *dev)
+{
+    struct ct_err err = {0};
+    if (dev->ops->record == NULL) {
+        return;
+    }
+    const bool small = ct_check_repeats < 100;
+    const size_t count = small ? 300 : (size_t)1 << 20;
+    struct ct_random rng = {13};
+    struct test_tensor param = test_tensor_filled(dev, count, &rng),
+                       grad = test_tensor_filled(dev, count, &rng);
+    for (size_t i = 0; i < count; i++) {
+        param.host[i] = 0.0f, grad.host[i] = 1.0f;
+    }
+    test_tensor_push(&param), test_tensor_push(&grad);
+    struct chain c = {.links = small ? 6 : 24};
+    c.update = (struct ct_sgd){.count = count, .param = param.data, .grad = grad.data, .lr = -1.0f};
+    void *copies = NULL;
+    struct ct_recording *recording = NULL;
+    ct_check_need(dev->ops->alloc(dev, c.links * count * sizeof(uint16_t), &copies, &err), &err);
+    c.copies = copies;
+    ct_check_need(dev->ops->prepare_record(dev, &err), &err);
+    queue_chain(dev, &c);
+    expect_chain(dev, &c, 0);
+    ct_check_need(dev->ops->record(dev, &err), &err);
+    queue_chain(dev, &c);
+    ct_check_need(dev->ops->record_end(dev, &recording, &err), &err);
+    for (size_t replays = 1; replays < (small ? 3 : 10); replays++) {
+        ct_check_need(dev->ops->replay(dev, recording, &err), &err);
+        expect_chain(dev, &c, replays * c.links);
+    }
+    dev->ops->forget(dev, recording);
+    dev->ops->release(dev, copies);
+    test_tensor_drop(&param), test_tensor_drop(&grad);
+}
+
 const struct ct_check ct_checks_precision[] = {
     {"precisions", check_precisions},
     {"scales", check_scales},
     {"recording", check_recording},
+    {"order", check_order},
     {NULL, NULL},
 };

@@ -6,10 +6,12 @@ under `ctrun --warm`, while its spare is made and afterwards, against the same w
     bench/warm_cost.py [--build DIR] [--pairs N] [--limit SECONDS] [--resume] [--data DIR] [--torch-venv DIR]
                        [--out FILE]
 
-The worker computes on one CPU; the spare has the time that is left on the others. Jobs without and with --warm take
-turns. Each job with --warm is compared with the mean of the two around it, over the same seconds after the first
-steps, so that a machine that becomes slower or faster all the while does not count. How much two jobs without
---warm differ that follow one another is told, too: on a machine that others use it says that nothing can be told.
+The worker computes on one CPU; the spare has the time that is left on the others. The first spare is made while the
+worker itself still imports, so it is killed when the training goes on steadily, and so are those that are made in its
+place, one after the other: that is the time that is measured. Jobs without and with --warm take turns. Each job
+with --warm is compared with the mean of the two around it, over the same seconds after the first steps, so that a
+machine that becomes slower or faster all the while does not count. How much two jobs without --warm differ that follow
+one another is told, too: on a machine that others use it says that nothing can be told.
 
 Each job is written to --out when it is over. With --limit no job begins that would not end in time; --resume goes on
 with what --out has. Ends with 1 when the median loss is 2 % or more in either phase, and with 2 when there are
@@ -18,8 +20,10 @@ fewer than 5 pairs, or they say nothing.
 
 import argparse
 import json
+import os
 import pathlib
 import re
+import signal
 import statistics
 import sys
 import tempfile
@@ -29,7 +33,8 @@ import restart
 import store_report
 
 GOAL = 0.02
-AFTER = 6  # seconds that are measured after the spare is ready
+MADE = 3  # spares that are made while the step rate is measured
+AFTER = 10  # seconds that are measured after the last one is ready
 ENOUGH = 5  # pairs for a median
 NOISY = 2 * GOAL  # two jobs alike that differ so much say nothing about the goal
 
@@ -57,12 +62,13 @@ class Warm(Plain):
     name = "with --warm"
     extra = ("--warm",)
 
-    def ready(self):
-        return re.search(r"is ready \(pid \d+, (\d+) MiB, (\d+) ms of CPU", self.log.read_text())
-
-    def wait_for_spare(self):
+    def wait_for_spare(self, number):
+        """(pid, MiB, ms of CPU) of the spare that is the first, second, ... to be ready."""
         limit = time.monotonic() + restart.SPARES_DEADLINE
-        while self.ready() is None:
+        while True:
+            ready = re.findall(r"is ready \(pid (\d+), (\d+) MiB, (\d+) ms of CPU", self.log.read_text())
+            if len(ready) >= number:
+                return map(int, ready[number - 1])
             if time.monotonic() > limit:
                 raise RuntimeError("the spare is not ready in time: others use the idle time of this machine")
             self.now()
@@ -70,13 +76,15 @@ class Warm(Plain):
 
 
 def rate(begin, end):
+    if end[1] <= begin[1]:
+        raise RuntimeError("the job makes no steps: others use this machine")
     return (end[1] - begin[1]) / (end[0] - begin[0])
 
 
-def outcome(points, **facts):
-    """The step rates of both phases, and their ends in seconds after the first steps."""
+def outcome(start, points, **facts):
+    """The step rates of both phases, and the three points around them in seconds after the first steps."""
     first, middle, last = points
-    return {"rates": [rate(first, middle), rate(middle, last)], "ends": [middle[0] - first[0], last[0] - first[0]], **facts}
+    return {"rates": [rate(first, middle), rate(middle, last)], "points": [point[0] - start for point in points], **facts}
 
 
 def run_warm(args, folder):
@@ -84,27 +92,32 @@ def run_warm(args, folder):
         side = Warm(args, folder, log)
         try:
             side.wait_for(lambda generation, step: step >= restart.STEPS)
+            start = time.monotonic()
+            pid, mib, cpu_ms = side.wait_for_spare(1)
             points = [side.now()]
-            side.wait_for_spare()
+            for number in range(2, MADE + 2):
+                os.kill(pid, signal.SIGKILL)
+                pid, mib, cpu_ms = side.wait_for_spare(number)
             points.append(side.now())
             time.sleep(AFTER)
             points.append(side.now())
-            mib, cpu_ms = map(int, side.ready().groups())
-            return outcome(points, mib=mib, cpu_ms=cpu_ms)
+            return outcome(start, points, mib=mib, cpu_ms=cpu_ms)
         finally:
             side.close()
 
 
-def run_plain(args, folder, ends):
+def run_plain(args, folder, moments):
+    """The same over the same seconds after the first steps."""
     with open(folder / "log", "w+") as log:
         side = Plain(args, folder, log)
         try:
             side.wait_for(lambda generation, step: step >= restart.STEPS)
-            points = [side.now()]
-            for end in ends:
-                time.sleep(max(0, points[0][0] + end - time.monotonic()))
+            start = time.monotonic()
+            points = []
+            for moment in moments:
+                time.sleep(max(0, start + moment - time.monotonic()))
                 points.append(side.now())
-            return outcome(points)
+            return outcome(start, points)
         finally:
             side.close()
 
@@ -133,7 +146,7 @@ def measure(args, folder, report):
     if wanted <= 0:
         return
     begun = time.monotonic()
-    ends = run_warm(args, folder)["ends"]  # this one reads all files into memory, and does not count
+    points = run_warm(args, folder)["points"]  # this one reads all files into memory, and does not count
     longest = time.monotonic() - begun
     jobs = []
     series.append(jobs)
@@ -143,12 +156,12 @@ def measure(args, folder, report):
             print(f"stopped after {start - begun:.0f} s because of --limit; --resume goes on")
             return
         warm = len(jobs) % 2 == 1
-        job = run_warm(args, folder) if warm else run_plain(args, folder, ends)
-        ends = job["ends"]
+        job = run_warm(args, folder) if warm else run_plain(args, folder, points)
+        points = job["points"]
         jobs.append(job)
         longest = max(longest, time.monotonic() - start)
         args.out.write_text(json.dumps(report, indent=1) + "\n")
-        spare = f"; the spare took {ends[0]:.1f} s, {job['cpu_ms']} ms of CPU, {job['mib']} MiB" if warm else ""
+        spare = f"; a spare took {(points[1] - points[0]) / MADE:.1f} s, {job['cpu_ms']} ms of CPU, {job['mib']} MiB" if warm else ""
         print(f"{(Warm if warm else Plain).name:15} {job['rates'][0]:8.1f} steps/s, then {job['rates'][1]:8.1f}{spare}", flush=True)
 
 

@@ -104,6 +104,10 @@ int members_failover_init(struct ct_members *m)
                                   .said_ns = INT64_MIN,
                                   .dead = options->lost_is_dead,
                                   .in_time = options->arbiter && options->lost_in_time};
+        if (options->ended_by.id != options->lost.id) { /* it is probed, too */
+            f->lost[f->num_lost++] =
+                (struct members_lost){.id = options->ended_by.id, .said_ns = INT64_MIN};
+        }
         describe_loss(f);
     }
     ct_office_begin(&f->office, options->is_daemon ? 0 : options->self.id, options->arbiter,

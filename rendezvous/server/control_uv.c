@@ -475,6 +475,10 @@ void ct_control_host(struct ct_control *control, const struct ct_members_failove
     if (failover->lost.id != 0 && !failover->lost_is_dead) {
         ct_probes_lost(control->probes, &failover->lost);
     }
+    /* A host that was lost before it had formed a world may have come between. */
+    if (failover->ended_by.id != failover->lost.id) {
+        ct_probes_lost(control->probes, &failover->ended_by);
+    }
 }
 
 void ct_control_arbiter(struct ct_control *control, const struct ct_arbiter_pledge *pledge)

@@ -147,6 +147,11 @@ void el_todo(struct sim_el *sim, int life, const struct ct_election_todo *todo)
         if (todo->lost_is_dead) {
             el_host_dead(sim, life, todo->lost.id);
         }
+        int generation = ct_job_record_generation(&l->election.record);
+        uint64_t ended_by = ct_host_loss_ended(&l->loss, generation) ? l->loss.host.id : 0;
+        if (ended_by != todo->lost.id) {
+            el_probe(sim, life, ended_by);
+        }
     }
     if (todo->join) {
         dial(sim, life, &todo->at);

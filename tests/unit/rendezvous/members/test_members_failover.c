@@ -247,6 +247,32 @@ static void test_a_dead_host_is_named_and_not_waited_for(void **state)
     free(history);
 }
 
+/* Another host came between, and was lost before it had formed a world. */
+static void test_the_host_that_ended_the_world_is_not_waited_for_once_it_is_dead(void **state)
+{
+    struct scene s;
+    struct ct_job_record record = left_behind();
+    const struct ct_members_failover elected = {.self = {.id = 1},
+                                                .term = UINT64_C(2) << 32 | 1,
+                                                .record = &record,
+                                                .fence_ns = 105 * S,
+                                                .lost = {.id = 3},
+                                                .lost_is_dead = true,
+                                                .ended_by = {.id = 9, .address = "10.0.0.9"}};
+    (void)state;
+    record.formed.count = 4;
+    record.formed.list[3] = (struct ct_voter){3, "", 3};
+    begin_failover(&s, 2, 2, 0, 2, &elected);
+    join(&s, 1);
+    join(&s, 2);
+    pass(&s, S);
+    assert_int_equal(s.nodes[1].record.planned.generation, -1); /* that one may still run */
+    ct_members_dead(s.members, 9, s.now);
+    ct_members_tick(s.members, s.now);
+    assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    end(&s);
+}
+
 /* Two machines with an arbiter that cannot be asked: the host died before its lease had ended, so
  * it has decided nothing without the other one. */
 static void test_the_last_one_goes_on_without_an_arbiter(void **state)
@@ -701,6 +727,7 @@ int main(void)
         cmocka_unit_test(test_nothing_waits_for_the_dead),
         cmocka_unit_test(test_a_new_host_goes_on_where_the_old_one_was),
         cmocka_unit_test(test_a_dead_host_is_named_and_not_waited_for),
+        cmocka_unit_test(test_the_host_that_ended_the_world_is_not_waited_for_once_it_is_dead),
         cmocka_unit_test(test_the_last_one_goes_on_without_an_arbiter),
         cmocka_unit_test(test_those_who_wait_are_told_whom_they_lost_and_where_to_come),
         cmocka_unit_test(test_survivors_keep_their_node_ranks),

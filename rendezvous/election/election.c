@@ -20,8 +20,8 @@
 
 #include <string.h>
 
-/* The first candidacy: so long for each place in the world, since all see the death of a host at
- * the same time and the first one should have all votes. */
+/* The first question: so long for each place in the world, since all see the death of a host at the
+ * same time and the first one should have all votes. */
 #define PLACE_NS (5 * CT_NS_PER_MS)
 /* The pauses that follow: twice as long each time, within these bounds, and up to as much more by
  * chance. */
@@ -205,14 +205,15 @@ bool ct_election_recorded(struct ct_election *election, const struct ct_job_reco
     return true;
 }
 
+/* Who has no place in the last world comes after all voters. */
 static int place(const struct ct_election *election)
 {
-    for (int i = 0; i < election->record.formed.count; i++) {
-        if (election->record.formed.list[i].id == election->self.id) {
-            return i;
-        }
+    int i = 0;
+    while (i < election->record.formed.count &&
+           election->record.formed.list[i].id != election->self.id) {
+        i++;
     }
-    return CT_VOTERS_MAX;
+    return i;
 }
 
 static void look(struct ct_election *election, int64_t now_ns)
@@ -221,7 +222,7 @@ static void look(struct ct_election *election, int64_t now_ns)
     election->alone_ns = now_ns;
     election->known = election->seen;
     election->candidacy = 0;
-    election->next_ns = now_ns + place(election) * PLACE_NS;
+    election->next_ns = election->stand_ns = now_ns + place(election) * PLACE_NS;
     election->give_up_ns = now_ns + election->give_up_ms * CT_NS_PER_MS;
 }
 
@@ -229,7 +230,7 @@ void ct_election_seek(struct ct_election *election, int64_t give_up_ms, int64_t 
 {
     CT_ASSERT(election->arbiter && election->state == CT_ELECTION_LOOKING);
     look(election, now_ns);
-    election->next_ns = now_ns;
+    election->next_ns = election->stand_ns = now_ns;
     election->give_up_ns = now_ns + give_up_ms * CT_NS_PER_MS;
 }
 
@@ -264,15 +265,18 @@ void ct_election_deposed(struct ct_election *election, int64_t now_ns)
     }
 }
 
-static void put_off(struct ct_election *election, int64_t next_ns)
-{
-    election->next_ns = election->next_ns > next_ns ? election->next_ns : next_ns;
-}
-
 static int64_t least_pause(const struct ct_election *election)
 {
     int64_t both_ns = 2 * election->arbiter_ns;
     return both_ns > PAUSE_FIRST_NS ? both_ns : PAUSE_FIRST_NS;
+}
+
+/* Another one should win, or be joined, now. Until then this agent only asks who hosts. If nobody
+ * does, not all that have yielded may stand again at once. */
+static void yield(struct ct_election *election, int64_t now_ns)
+{
+    election->next_ns = now_ns + least_pause(election);
+    election->stand_ns = election->next_ns + (int64_t)(draw(election) % PAUSE_LAST_NS);
 }
 
 /* ---- the vote ------------------------------------------------------------------------------- */
@@ -323,10 +327,7 @@ void ct_election_asked(struct ct_election *election, const struct ct_vote_ask *a
         promise(election, ask->term, ask->id);
         answer->granted = true;
         answer->alone_ms = (now_ns - election->alone_ns) / CT_NS_PER_MS;
-        /* Whoever has its vote should win now; if not, not all that voted may begin again at once.
-         */
-        put_off(election,
-                now_ns + least_pause(election) + (int64_t)(draw(election) % PAUSE_LAST_NS));
+        yield(election, now_ns);
     }
     if (hosts && near && ask->term > election->host_term) {
         doubt(election, now_ns);
@@ -437,12 +438,14 @@ static uint64_t next_term(const struct ct_election *election)
     return (ct_term_number(election->seen) + 1) << 32 | (election->self.id & UINT32_MAX);
 }
 
-static void stand(struct ct_election *election, int64_t now_ns, struct ct_election_todo *todo)
+/* Asks who hosts; if it may stand now, for votes as well. */
+static void ask_again(struct ct_election *election, int64_t now_ns, struct ct_election_todo *todo)
 {
     /* After the last term, nobody can stand. */
     bool first = election->arbiter && ct_job_record_generation(&election->record) < 0;
-    bool voter = (first || ct_job_record_find(&election->record, election->self.id) != NULL) &&
-                 ct_term_number(election->seen) < CT_TERM_NUMBER_MAX;
+    bool stands = (first || ct_job_record_find(&election->record, election->self.id) != NULL) &&
+                  ct_term_number(election->seen) < CT_TERM_NUMBER_MAX &&
+                  now_ns >= election->stand_ns;
     int64_t pause_ns = least_pause(election);
     for (int64_t passed = now_ns - election->alone_ns;
          pause_ns < passed && pause_ns < PAUSE_LAST_NS;) {
@@ -452,7 +455,7 @@ static void stand(struct ct_election *election, int64_t now_ns, struct ct_electi
     pause_ns = long_ns > pause_ns ? long_ns : pause_ns;
     election->next_ns = now_ns + pause_ns + (int64_t)(draw(election) % (uint64_t)pause_ns);
     election->candidacy = 0;
-    if (voter) {
+    if (stands) {
         election->candidacy = next_term(election);
         see(election, election->candidacy);
         election->num_granted = 0;
@@ -460,7 +463,7 @@ static void stand(struct ct_election *election, int64_t now_ns, struct ct_electi
         note_grant(election, election->self.id, election->alone_ns);
     }
     ask_all(election, now_ns, todo);
-    if (voter) {
+    if (stands) {
         check_won(election, now_ns, todo);
     }
 }
@@ -526,8 +529,9 @@ static void time_answer(struct ct_election *election, const struct ct_vote_answe
     int64_t took_ns = now_ns - election->asked_ns;
     election->arbiter_ns = took_ns < ARBITER_LAST_NS ? took_ns : ARBITER_LAST_NS;
     election->asked_ns = newest ? INT64_MAX : now_ns;
-    if (!newest && election->state == CT_ELECTION_LOOKING) {
-        put_off(election, now_ns + least_pause(election));
+    int64_t next_ns = now_ns + least_pause(election);
+    if (!newest && election->state == CT_ELECTION_LOOKING && next_ns > election->next_ns) {
+        election->next_ns = next_ns;
     }
 }
 
@@ -557,9 +561,8 @@ void ct_election_answered(struct ct_election *election, const struct ct_vote_ans
     if (has_found(election, answer)) {
         todo->stop_hosting = election->state == CT_ELECTION_HOSTING;
         ct_election_deposed(election, now_ns);
-        if (todo->stop_hosting) { /* that one must be joined before votes are asked for again */
-            put_off(election,
-                    now_ns + least_pause(election) + (int64_t)(draw(election) % PAUSE_LAST_NS));
+        if (todo->stop_hosting) {
+            yield(election, now_ns);
         }
         todo->join = true;
         todo->at = *answer->host;
@@ -620,7 +623,7 @@ void ct_election_tick(struct ct_election *election, int64_t now_ns, struct ct_el
     if (now_ns >= election->give_up_ns) {
         end(election, todo);
     } else if (now_ns >= election->next_ns) {
-        stand(election, now_ns, todo);
+        ask_again(election, now_ns, todo);
     }
 }
 

@@ -123,6 +123,7 @@ struct ct_election {
     bool host_is_dead;    /* that host, and it was known before the lease ended */
     int64_t died_ns;      /* when the death of the last host was known; INT64_MIN = it is not */
     int64_t next_ns, give_up_ns;
+    int64_t stand_ns; /* LOOKING: until then it asks for no votes */
     int64_t fence_ns; /* HOSTING: see above */
     int64_t doubt_ns; /* HOSTING: until when it asks whether another one was elected later, ... */
     int64_t doubt_pause_ns; /* ... and how long it waits before it asks again */

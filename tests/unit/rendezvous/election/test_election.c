@@ -18,6 +18,18 @@ static bool grants(struct ct_election *e, uint64_t id, uint64_t number, int64_t 
     return answer.granted;
 }
 
+/* Lets the agent ask who hosts until it stands itself. */
+static struct ct_vote_ask stand_after_voting(struct ct_election *e, int64_t *now_ns,
+                                             struct ct_election_todo *todo)
+{
+    struct ct_vote_ask question = rig_stand(e, now_ns, todo);
+    assert_true(question.term == 0 && e->candidacy == 0);
+    while (question.term == 0) {
+        question = rig_stand(e, now_ns, todo);
+    }
+    return question;
+}
+
 static void test_who_hears_its_host_votes_for_nobody(void **state)
 {
     struct ct_election e = rig_follower(2, 3);
@@ -45,6 +57,31 @@ static void test_a_term_has_one_vote(void **state)
     assert_true(grants(&e, 1, 6, 0));
     assert_true(grants(&e, 3, 5, 0)); /* the same vote again, not another one */
     assert_false(grants(&e, 4, 5, 0));
+}
+
+/* It learns soon who was elected, and two that have voted do not stand at the same time. */
+static void test_who_has_voted_asks_who_hosts_before_it_stands(void **state)
+{
+    struct ct_election e = rig_follower(2, 3), f = rig_follower(3, 3);
+    struct ct_voter winner = rig_voter(1);
+    struct ct_election_todo todo;
+    int64_t now_ns, other_ns;
+    (void)state;
+    ct_election_lost(&e, 0);
+    assert_true(grants(&e, 1, 5, 0));
+    struct ct_vote_ask question = rig_stand(&e, &now_ns, &todo);
+    assert_true(question.term == 0 && now_ns == 40 * MS);
+    const struct ct_vote_answer answer = {
+        .id = 1, .seen = e.seen, .host = &winner, .host_term = UINT64_C(5) << 32 | 1};
+    ct_election_answered(&e, &answer, now_ns, &todo);
+    assert_true(todo.join && todo.at.id == 1);
+
+    question = stand_after_voting(&e, &now_ns, &todo); /* that one cannot be reached */
+    assert_true(ct_term_number(question.term) == 6 && now_ns > 80 * MS);
+    ct_election_lost(&f, 0);
+    assert_true(grants(&f, 1, 5, 0));
+    (void)stand_after_voting(&f, &other_ns, &todo);
+    assert_true(now_ns != other_ns);
 }
 
 static void test_an_older_record_gets_no_vote_but_the_newer_record(void **state)
@@ -205,6 +242,19 @@ static void test_an_agent_joins_the_host_that_others_name(void **state)
     assert_false(ct_election_recorded(&e, &old)); /* of a former host */
 }
 
+static void test_who_has_no_vote_asks_after_those_that_have(void **state)
+{
+    struct ct_election spare = rig_follower(4, 3), last = rig_follower(3, 3);
+    struct ct_election_todo todo;
+    int64_t now_ns, voter_ns;
+    (void)state;
+    ct_election_lost(&spare, 0);
+    ct_election_lost(&last, 0);
+    assert_int_equal(rig_stand(&spare, &now_ns, &todo).term, 0);
+    assert_int_not_equal(rig_stand(&last, &voter_ns, &todo).term, 0);
+    assert_true(now_ns > voter_ns && now_ns < 40 * MS);
+}
+
 static void test_a_vote_binds_until_it_is_void(void **state)
 {
     struct ct_election e = rig_follower(2, 4);
@@ -317,7 +367,7 @@ static void test_who_uses_terms_up_reaches_a_sixteenth_of_them(void **state)
     for (uint64_t number = 1; number <= CT_TERM_NUMBER_MAX; number += CT_TERM_REACH / 2) {
         (void)grants(&e, 3, number, 0);
     }
-    struct ct_vote_ask question = rig_stand(&e, &now_ns, &todo);
+    struct ct_vote_ask question = stand_after_voting(&e, &now_ns, &todo);
     assert_true(ct_term_number(question.term) <= CT_TERM_REACH + 1);
 }
 
@@ -411,6 +461,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_hears_its_host_votes_for_nobody),
         cmocka_unit_test(test_a_term_has_one_vote),
+        cmocka_unit_test(test_who_has_voted_asks_who_hosts_before_it_stands),
         cmocka_unit_test(test_an_older_record_gets_no_vote_but_the_newer_record),
         cmocka_unit_test(test_more_than_half_elects),
         cmocka_unit_test(test_half_elects_after_a_death_that_is_known_in_time),
@@ -418,6 +469,7 @@ int main(void)
         cmocka_unit_test(test_there_is_no_election_before_the_first_world),
         cmocka_unit_test(test_an_older_record_is_not_pledged),
         cmocka_unit_test(test_an_agent_joins_the_host_that_others_name),
+        cmocka_unit_test(test_who_has_no_vote_asks_after_those_that_have),
         cmocka_unit_test(test_a_vote_binds_until_it_is_void),
         cmocka_unit_test(test_a_host_yields_to_one_of_a_later_term),
         cmocka_unit_test(test_who_finds_nobody_ends),

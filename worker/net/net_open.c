@@ -221,8 +221,9 @@ static void read_greetings(struct opening *o)
 }
 
 /* Accepts connections and reads each at once. A host's greeting usually arrives with its
- * connection, so the host does not compete with silent strangers for a place. */
-static void accept_incoming(struct opening *o)
+ * connection, so the host does not compete with silent strangers for a place. Fails if this process
+ * may open no more files: what waits would never be accepted, and poll() would not wait for it. */
+static int accept_incoming(struct opening *o, struct ct_err *err)
 {
     for (int i = 0; i < ACCEPTS_MAX; i++) {
         struct sockaddr_storage from = {0};
@@ -230,7 +231,9 @@ static void accept_incoming(struct opening *o)
         int fd =
             accept4(o->boot.listener, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            return;
+            return errno == EMFILE
+                       ? fail_errno(err, "cannot accept connections of other hosts (ulimit -n)")
+                       : 0;
         }
         struct incoming conn = {.fd = fd, .deadline = ct_deadline_in(NULL, GREETING_MS)};
         bool placed = false;
@@ -246,6 +249,7 @@ static void accept_incoming(struct opening *o)
         }
         o->incoming[o->incoming_count++] = conn;
     }
+    return 0;
 }
 
 /* ---- outgoing connections -------------------------------------------------------------------- */
@@ -262,9 +266,11 @@ static int connect_host(struct opening *o, int node, int *fd, struct ct_err *err
     int rc;
     do {
         read_greetings(o);
-        accept_incoming(o);
-        rc = ct_sock_connect(at->host, at->port, sooner(end, ct_deadline_in(NULL, ATTEMPT_MS)), fd,
-                             err);
+        rc = accept_incoming(o, err);
+        if (rc == 0) {
+            rc = ct_sock_connect(at->host, at->port, sooner(end, ct_deadline_in(NULL, ATTEMPT_MS)),
+                                 fd, err);
+        }
     } while (rc == CT_ETIMEDOUT && ct_clock_now(NULL) < end);
     return rc;
 }
@@ -397,9 +403,11 @@ static int await_incoming(struct opening *o, struct ct_err *err)
             return fail_errno(err, "cannot wait for hosts");
         }
         read_greetings(o);
-        accept_incoming(o);
-        int rc = o->boot.net->sync != NULL ? sync_poll(o->boot.net->sync, err)
+        int rc = accept_incoming(o, err);
+        if (rc == 0) {
+            rc = o->boot.net->sync != NULL ? sync_poll(o->boot.net->sync, err)
                                            : order_reader_check(o->boot.setup->handover, err);
+        }
         if (rc != 0 || o->expected == 0) {
             return rc;
         }

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What leaders tell each other on their control connections, which are socket pairs here: for which
- * host one waits, why a communicator has ended, and goodbye.
+ * host one waits, why a communicator has ended, and goodbye. And a leader that may open no more
+ * files while others connect to it.
  */
 #include "tests/lib/ct_test.h"
 
 #include "common/alloc.h"
 #include "worker/net/net.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define HOSTS 3
 
@@ -127,6 +132,77 @@ static void test_what_is_no_control_frame_is_refused(void **state)
     }
 }
 
+/* ---- opening -------------------------------------------------------------------------------- */
+
+/* The store as host 0 of two sees it. */
+struct keys {
+    struct ct_buf secret, hosts[2];
+    struct rlimit files; /* as it was */
+};
+
+static struct ct_buf *find_key(struct keys *keys, const char *key)
+{
+    return strcmp(key, "net/secret") == 0 ? &keys->secret : &keys->hosts[strcmp(key, "net/1") == 0];
+}
+
+static int set_key(void *data, const char *key, const void *value, size_t len, struct ct_err *err)
+{
+    (void)err;
+    return ct_buf_append(find_key(data, key), value, len);
+}
+
+/* After the last key, one more descriptor is free: for the connection to host 1. */
+static int get_key(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
+                   struct ct_err *err)
+{
+    struct keys *keys = data;
+    struct ct_buf *value = find_key(keys, key);
+    (void)timeout_ms, (void)err;
+    if (value == &keys->hosts[1]) {
+        int next = dup(STDIN_FILENO);
+        struct rlimit few = {.rlim_cur = (rlim_t)next + 1, .rlim_max = keys->files.rlim_max};
+        assert_true(next >= 0);
+        assert_int_equal(close(next), 0);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    }
+    return ct_buf_append(out, ct_buf_bytes(value), value->len);
+}
+
+/* It had looked again and again until the deadline, and said that another host has not connected.
+ */
+static void test_a_leader_without_descriptors_says_so(void **state)
+{
+    (void)state;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(at);
+    struct keys keys = {.secret = CT_BUF_INIT, .hosts = {CT_BUF_INIT, CT_BUF_INIT}};
+    struct ct_err err = {0};
+    struct net net;
+    int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(other, (struct sockaddr *)&at, len), 0);
+    assert_int_equal(listen(other, 8), 0);
+    assert_int_equal(getsockname(other, (struct sockaddr *)&at, &len), 0);
+    ct_buf_addf(&keys.hosts[1], "127.0.0.1:%d 1 1 0", ntohs(at.sin_port));
+    const struct comm_setup setup = {.size = 2,
+                                     .local_size = 1,
+                                     .nodes = 2,
+                                     .store_fd = other, /* its address is this machine's */
+                                     .timeout_ms = 30000,
+                                     .set = set_key,
+                                     .get = get_key,
+                                     .data = &keys};
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &keys.files), 0);
+    int rc = net_open(&net, &setup, NULL, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &keys.files), 0);
+    assert_string_equal(err.text, "cannot accept connections of other hosts (ulimit -n): Too many "
+                                  "open files");
+    assert_int_equal(rc, CT_ELIMIT);
+    ct_buf_fini(&keys.secret);
+    ct_buf_fini(&keys.hosts[0]);
+    ct_buf_fini(&keys.hosts[1]);
+    (void)close(other);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -136,6 +212,7 @@ int main(void)
         TEST(test_a_failure_is_passed_on_in_the_words_of_who_saw_it_first),
         TEST(test_goodbye_is_no_death),
         TEST(test_what_is_no_control_frame_is_refused),
+        cmocka_unit_test(test_a_leader_without_descriptors_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,6 +69,7 @@ static void the_way_to_the_first_other_machine_decides(void **state)
         {"near,far", "", "10.0.0.1", 1},
         {"here,localhost,root@far,near", "", "192.0.2.1", 1},
         {"near,far", "10.1.1.1", "10.1.1.1", 0},
+        {"near,far", "0.0.0.0", "10.0.0.1", 1}, /* others would find themselves there */
         {"here", "", "127.0.0.1", 0},
         {"alias,far", "", "192.0.2.1", 2}, /* this machine under another name */
         {"here,alias", "", "127.0.0.1", 1},

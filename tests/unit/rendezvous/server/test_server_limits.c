@@ -5,6 +5,7 @@
 #include "tests/lib/loop.h"
 #include "tests/lib/server_fixture.h"
 
+#include "common/alloc.h"
 #include "common/clock.h"
 #include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/wire/limits.h"
@@ -324,7 +325,7 @@ static void test_survives_having_no_descriptors(void **state)
 static void test_waits_when_not_even_the_spare_descriptor_helps(void **state)
 {
     struct server_fixture *f = *state;
-    struct rlimit limit, none;
+    struct rlimit limit, none; /* `none`: no number is free below it */
     int old = ct_sf_client(f);
     ct_sf_tell(old, SF_B(SF_HELLO SF_PING));
     ct_sf_expect(f, old, SF_B(SF_PONG));
@@ -346,6 +347,12 @@ static void test_waits_when_not_even_the_spare_descriptor_helps(void **state)
     assert_in_range(f->warnings - before, 1, 1 + lasted_ms / CT_REFUSAL_QUIET_MS);
     assert_non_null(strstr(f->last_warning, "cannot accept connections now: Too many open files"));
     ct_sf_expect(f, fd, SF_B(SF_PONG));
+    /* The server has a spare descriptor again, so it can refuse. */
+    int beyond = ct_sf_client(f);
+    none.rlim_cur = (rlim_t)beyond + 1;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    ct_sf_expect_end(f, beyond);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     (void)close(fd);
     (void)close(old);
 }
@@ -399,19 +406,50 @@ static void test_connection_without_memory_waits_for_some(void **state)
     (void)close(fd);
 }
 
+static int refusals; /* of memory */
+
+static void *no_memory(size_t size, void *data)
+{
+    (void)size, (void)data;
+    refusals++;
+    return NULL;
+}
+
+static void *no_more_memory(void *ptr, size_t size, void *data)
+{
+    (void)ptr;
+    return no_memory(size, data);
+}
+
+static void give_back(void *ptr, void *data)
+{
+    (void)data;
+    free(ptr);
+}
+
+/* Gives a client that waits for memory beyond the turn in which it came. */
+static int held_client(struct server_fixture *f)
+{
+    const struct ct_allocator empty = {no_memory, no_more_memory, give_back, NULL};
+    int fd = ct_sf_client(f);
+    refusals = 0;
+    ct_alloc_install(&empty);
+    for (int i = 0; i < 1000 && refusals < 2; i++) { /* when it comes, and at the end of the turn */
+        ct_sf_turn(f);
+    }
+    ct_alloc_install(NULL);
+    assert_true(refusals >= 2);
+    return fd;
+}
+
 static void test_held_connection_is_not_of_the_new_generation(void **state)
 {
     struct server_fixture *f = *state;
     int old = ct_sf_client(f);
     ct_sf_tell(old, SF_B(SF_HELLO SF_PING));
     ct_sf_expect(f, old, SF_B(SF_PONG));
-    int held = ct_sf_client(f);
+    int held = held_client(f);
     ct_sf_tell(held, SF_B(SF_HELLO SF_SET_K_V));
-    ct_fault_begin(0);
-    for (int i = 0; i < 1000 && !ct_fault_hit(); i++) {
-        ct_sf_turn(f);
-    }
-    (void)ct_fault_end();
     ct_server_reset(f->server);
     ct_sf_expect_end(f, old);
     ct_sf_expect_end(f, held);
@@ -419,6 +457,23 @@ static void test_held_connection_is_not_of_the_new_generation(void **state)
     ct_sf_tell(fd, SF_B(SF_HELLO SF_GET_K));
     ct_sf_expect(f, fd, SF_B("\0" SF_Z7));
     (void)close(fd);
+}
+
+static void note(void *data)
+{
+    *(bool *)data = true;
+}
+
+static void test_held_connection_ends_with_the_server(void **state)
+{
+    struct server_fixture *f = *state;
+    bool closed = false;
+    int held = held_client(f);
+    ct_server_close(f->server, note, &closed);
+    ct_loop_run_until(&f->loop, &closed);
+    ct_sf_expect_end(f, held);
+    f->server = NULL;
+    f->closed = true;
 }
 
 static int open_and_close(void *data)
@@ -462,6 +517,7 @@ int main(void)
         WITH_SERVER(test_no_descriptor_to_hand_over_is_told_once_a_second),
         WITH_SERVER(test_connection_without_memory_waits_for_some),
         WITH_SERVER(test_held_connection_is_not_of_the_new_generation),
+        WITH_SERVER(test_held_connection_ends_with_the_server),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -85,41 +85,6 @@ static void finish_if_last(struct ct_server *server)
     }
 }
 
-static void on_listener_close(uv_handle_t *handle)
-{
-    struct ct_server *server = CT_CONTAINER_OF(handle, struct listener, poll)->server;
-    server->handles--;
-    finish_if_last(server);
-}
-
-static void on_timer_close(uv_handle_t *handle)
-{
-    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, drain_timer);
-    server->handles--;
-    finish_if_last(server);
-}
-
-static void on_pause_timer_close(uv_handle_t *handle)
-{
-    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, pause_timer);
-    server->handles--;
-    finish_if_last(server);
-}
-
-static void on_flusher_close(uv_handle_t *handle)
-{
-    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, hub.flusher);
-    server->handles--;
-    finish_if_last(server);
-}
-
-static void on_check_close(uv_handle_t *handle)
-{
-    struct ct_server *server = CT_CONTAINER_OF(handle, struct ct_server, hub.turn_end);
-    server->handles--;
-    finish_if_last(server);
-}
-
 static void on_part_close(void *data)
 {
     struct ct_server *server = data;
@@ -127,12 +92,18 @@ static void on_part_close(void *data)
     finish_if_last(server);
 }
 
+/* Each handle's data is the server. */
+static void on_handle_close(uv_handle_t *handle)
+{
+    on_part_close(handle->data);
+}
+
 static void close_listeners(struct ct_server *server)
 {
     for (size_t i = 0; i < server->num_listeners; i++) {
         struct listener *listener = &server->listeners[i];
         if (!uv_is_closing((const uv_handle_t *)&listener->poll)) {
-            uv_close((uv_handle_t *)&listener->poll, on_listener_close);
+            uv_close((uv_handle_t *)&listener->poll, on_handle_close);
             (void)close(listener->fd);
             if (listener->held >= 0) {
                 (void)close(listener->held);
@@ -159,10 +130,10 @@ void ct_server_close(struct ct_server *server, ct_server_close_fn cb, void *data
         server->control = NULL;
     }
     close_listeners(server);
-    uv_close((uv_handle_t *)&server->drain_timer, on_timer_close);
-    uv_close((uv_handle_t *)&server->pause_timer, on_pause_timer_close);
-    uv_close((uv_handle_t *)&server->hub.flusher, on_flusher_close);
-    uv_close((uv_handle_t *)&server->hub.turn_end, on_check_close);
+    uv_close((uv_handle_t *)&server->drain_timer, on_handle_close);
+    uv_close((uv_handle_t *)&server->pause_timer, on_handle_close);
+    uv_close((uv_handle_t *)&server->hub.flusher, on_handle_close);
+    uv_close((uv_handle_t *)&server->hub.turn_end, on_handle_close);
 }
 
 static void on_drain_timer(uv_timer_t *timer)
@@ -285,7 +256,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 static void poll_listener(struct listener *listener)
 {
     if (!uv_is_closing((const uv_handle_t *)&listener->poll) && listener->held < 0) {
-        /* Cannot fail: the descriptor was polled before. */
+        /* Cannot fail: uv_poll_init() has tried the descriptor. */
         (void)uv_poll_start(&listener->poll, UV_READABLE, on_readable);
     }
 }
@@ -386,6 +357,7 @@ static int add_listener(struct ct_server *server, uv_loop_t *loop, int fd, struc
         (void)close(fd);
         return ct_err_set(err, ct_code_from_errno(-rc), "cannot listen: %s", uv_strerror(rc));
     }
+    listener->poll.data = server;
     server->num_listeners++;
     server->handles++;
     /* Accepted sockets inherit these options, which saves calls for each. Without them replies are
@@ -427,6 +399,8 @@ static int server_new(uv_loop_t *loop, const struct ct_server_options *options,
     CT_ASSERT(uv_idle_init(loop, &server->hub.flusher) == 0);
     CT_ASSERT(uv_check_init(loop, &server->hub.turn_end) == 0);
     CT_ASSERT(uv_check_start(&server->hub.turn_end, on_turn_end) == 0);
+    server->drain_timer.data = server->pause_timer.data = server;
+    server->hub.flusher.data = server->hub.turn_end.data = server;
     server->handles = 4;
     open_spare(server);
     *out = server;

@@ -139,7 +139,7 @@ static void give_up(struct ct_agent_run *run, int exit_code)
                               ? "none of the machines that etcd names for it has answered"
                               : failover->unjoined;
         (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why),
-                       "%s was found in %.4g s%s%.300s",
+                       "%s was found in %g s%s%.300s",
                        first ? "no host of the job" : "no other host of the job",
                        (double)run->job->options->rdzv_conf.join_ms / 1000,
                        why[0] != '\0' ? ": " : " through etcd at ", why[0] != '\0' ? why : etcd);

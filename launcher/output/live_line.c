@@ -139,7 +139,7 @@ static const char *duration(double seconds, char out[32])
 
 static const char *rate(double value, char out[32])
 {
-    if (value < 1e4) {
+    if (value < 9999.5) { /* beyond it four digits would be written as 1e+04 */
         (void)snprintf(out, 32, "%.4g", value);
     } else if (value < 1e6) {
         (void)snprintf(out, 32, "%.0fk", value / 1e3);

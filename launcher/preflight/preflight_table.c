@@ -31,9 +31,10 @@ static void bytes(int64_t number, char out[CELL_MAX])
                    value, units[unit]);
 }
 
+/* What three digits would round to 1000, and so print as 1e+03, is told in the next unit. */
 static void rate(double bytes_per_s, char out[CELL_MAX])
 {
-    bool giga = bytes_per_s >= 1e9, mega = bytes_per_s >= 1e6;
+    bool giga = bytes_per_s >= 999.5e6, mega = bytes_per_s >= 999.5e3;
     double value = giga ? bytes_per_s / 1e9 : mega ? bytes_per_s / 1e6 : bytes_per_s / 1e3;
     (void)snprintf(out, CELL_MAX, "%.3g %s/s", value, giga ? "GB" : mega ? "MB" : "kB");
 }
@@ -42,8 +43,10 @@ static void latency(double seconds, char out[CELL_MAX])
 {
     if (seconds < 1e-3) {
         (void)snprintf(out, CELL_MAX, "%.0f us", seconds * 1e6);
-    } else {
+    } else if (seconds < 999.5e-3) {
         (void)snprintf(out, CELL_MAX, "%.3g ms", seconds * 1e3);
+    } else {
+        (void)snprintf(out, CELL_MAX, "%.3g s", seconds);
     }
 }
 

@@ -83,6 +83,11 @@ static void it_shows_what_is_told_and_no_more(void **state)
     ct_live_line_progress(pages, valid, 2, NOW, &facts);
     assert_line(&facts, WIDE, "ctrun: step 1,204, loss 0.4312, 312k samples/s");
 
+    pages[1].rate = 9999.7;
+    ct_live_line_progress(pages, valid, 2, NOW, &facts);
+    assert_line(&facts, WIDE, "ctrun: step 1,204, loss 0.4312, 10k samples/s");
+    pages[1].rate = 312400;
+
     /* 100 steps in 50 s, 1000 to go */
     pages[0].total = 2204;
     pages[0].turns = 101;

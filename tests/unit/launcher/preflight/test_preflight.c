@@ -308,6 +308,23 @@ static void test_the_table(void **state)
     ct_buf_fini(&text);
 }
 
+static void test_a_number_has_no_exponent(void **state)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    const struct ct_preflight_verdict rounded = {.pairs = 1,
+                                                 .median_rate = 999.7e6,
+                                                 .median_latency_s = 1.234,
+                                                 .slowest = {0, 1},
+                                                 .slowest_rate = 999.7e3,
+                                                 .slowest_latency_s = 0.9997};
+    (void)state;
+    assert_int_equal(ct_preflight_pairs_text(machines, 2, &rounded, &text), 0);
+    assert_string_equal(ct_buf_cstr(&text),
+                        "1 pair, median 1 GB/s and 1.23 s; the slowest is node-0 - node-1 with "
+                        "1 MB/s and 1 s");
+    ct_buf_fini(&text);
+}
+
 /* Two of a name, and one whose name fills the column. */
 static void test_machines_of_one_name_are_told_apart(void **state)
 {
@@ -484,6 +501,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_machine_behind_a_firewall, setup, teardown),
         cmocka_unit_test_setup_teardown(test_nothing_was_measured, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_table, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_number_has_no_exponent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_machine_travels_as_json, setup, teardown),
         cmocka_unit_test_setup_teardown(test_hostile_json, setup, teardown),
         cmocka_unit_test_setup_teardown(test_machines_of_one_name_are_told_apart, setup, teardown),

@@ -9,6 +9,7 @@
 
 #include "common/ranges.h"
 #include "common/text.h"
+
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
@@ -190,19 +191,19 @@ static struct line trimmed(struct line line)
     return line;
 }
 
-/* Is `whole` the line, or what stands in it behind "program: "? */
-static bool is_end_of(struct line whole, struct line line)
-{
-    line = trimmed(line);
-    whole = trimmed(whole);
-    return whole.len > 0 && whole.len <= line.len &&
-           memcmp(line.at + line.len - whole.len, whole.at, whole.len) == 0 &&
-           (whole.len == line.len || line.at[line.len - whole.len - 1] == ' ');
-}
-
+/* Is `end` the line, or its end behind a blank, as in "program: message"? */
 static bool ends_with(struct line line, struct line end)
 {
-    return is_end_of(end, line);
+    line = trimmed(line);
+    end = trimmed(end);
+    return end.len > 0 && end.len <= line.len &&
+           memcmp(line.at + line.len - end.len, end.at, end.len) == 0 &&
+           (end.len == line.len || line.at[line.len - end.len - 1] == ' ');
+}
+
+static bool is_end_of(struct line end, struct line line)
+{
+    return ends_with(line, end);
 }
 
 static bool is_same(struct line line, struct line other)

@@ -58,8 +58,9 @@ struct ct_etcd_arbiter {
     uv_timer_t timer;
     char key[CT_ETCD_KEY_MAX + 1];
     struct ct_arbiter view;
-    char cluster[CT_ETCD_CLUSTER_MAX]; /* of the last reply, and */
-    int64_t revision;                  /* that of etcd, not of the value */
+    /* What the last reply said of etcd itself, by which another history is known. */
+    char cluster[CT_ETCD_CLUSTER_MAX];
+    int64_t revision; /* of all keys; view.revision is that of the value */
 
     enum doing doing;
     bool serves; /* it does so for the host, not for a question */

@@ -236,24 +236,51 @@ static void test_what_it_wrote_last(void **state)
                      CT_HEALTH_TAIL_MAX);
 }
 
+/* Waits for the end of a process that is a child of this one, unless it has been reaped. */
+static bool has_ended(pid_t pid)
+{
+    uint64_t until_ns = uv_hrtime() + UINT64_C(60000000000);
+    siginfo_t info = {0};
+    while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
+        if (uv_hrtime() >= until_ns) {
+            return false;
+        }
+        (void)usleep(1000);
+    }
+    return true;
+}
+
 /* What it leaves behind neither delays the result nor lives on. */
 static void test_leftovers_do_not_count(void **state)
 {
+    struct heard heard = {0};
+    struct ct_health_check *check = NULL;
+    struct host host;
     (void)state;
     assert_string_equal(run("sleep 600 & exit 0", 60000).why, "");
+    assert_int_equal(host_open(&host), 0);
+    assert_int_equal(start(&host, "sleep 600 & echo $!", 60000, &heard, &check), 0);
+    (void)uv_run(&host.loop, UV_RUN_DEFAULT);
+    assert_string_equal(heard.why, "");
+    pid_t left = (pid_t)strtol(heard.tail, NULL, 10);
+    assert_true(left > 0 && has_ended(left));
+    host_close(&host);
 }
 
-static void test_a_cancelled_check_says_nothing(void **state)
+static void test_a_cancelled_check_ends_and_says_nothing(void **state)
 {
     struct heard heard = {0};
     struct ct_health_check *check = NULL;
     struct host host;
     (void)state;
     assert_int_equal(host_open(&host), 0);
-    assert_int_equal(start(&host, "sleep 600", 600000, &heard, &check), 0);
+    assert_int_equal(start(&host, "echo $$; exec sleep 600", 600000, &heard, &check), 0);
+    wait_for_text(check);
+    pid_t pid = (pid_t)strtol(ct_health_check_written(check), NULL, 10);
     ct_health_check_cancel(check);
     ct_health_check_cancel(NULL);
     (void)uv_run(&host.loop, UV_RUN_DEFAULT);
+    assert_true(pid > 0 && has_ended(pid));
     host_close(&host);
     assert_int_equal(heard.times, 0);
 }
@@ -288,7 +315,7 @@ int main(void)
         cmocka_unit_test(test_a_program),
         cmocka_unit_test(test_what_it_wrote_last),
         cmocka_unit_test(test_leftovers_do_not_count),
-        cmocka_unit_test(test_a_cancelled_check_says_nothing),
+        cmocka_unit_test(test_a_cancelled_check_ends_and_says_nothing),
         cmocka_unit_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

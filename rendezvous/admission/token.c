@@ -27,6 +27,10 @@ static const unsigned char answer_label[] = "ctrun agent control 1";
 /* Every key of a connection covers this text, so that no key equals an answer. */
 static const unsigned char key_label[] = "ctrun agent control 1, key of frames";
 
+/* The read key is the HMAC of this text alone, without the NUL, so that other programs can make it
+ * too. Nothing else that is made with the token covers just these bytes. */
+static const char read_label[] = "ctrun read key 1";
+
 _Static_assert(CT_ANSWER_LEN == crypto_auth_hmacsha256_BYTES, "an answer is an HMAC-SHA256");
 _Static_assert(CT_TOKEN_KEY_LEN == crypto_auth_hmacsha256_BYTES, "so is a key");
 
@@ -161,6 +165,21 @@ int ct_token_make(struct ct_token *out)
     out->len = 2 * RANDOM_LEN;
     sodium_memzero(random, sizeof(random));
     return 0;
+}
+
+void ct_token_read_key(const struct ct_token *token, struct ct_token *out)
+{
+    CT_ASSERT(token->len >= CT_TOKEN_MIN && token->len <= CT_TOKEN_MAX);
+    unsigned char key[crypto_auth_hmacsha256_BYTES];
+    crypto_auth_hmacsha256_state mac;
+    (void)crypto_auth_hmacsha256_init(&mac, (const unsigned char *)token->text, token->len);
+    (void)crypto_auth_hmacsha256_update(&mac, (const unsigned char *)read_label,
+                                        sizeof(read_label) - 1);
+    (void)crypto_auth_hmacsha256_final(&mac, key);
+    (void)sodium_bin2hex(out->text, sizeof(out->text), key, sizeof(key));
+    out->len = 2 * sizeof(key);
+    sodium_memzero(&mac, sizeof(mac));
+    sodium_memzero(key, sizeof(key));
 }
 
 /* ---- the proof ------------------------------------------------------------------------------ */

@@ -56,6 +56,10 @@ CT_MUST_CHECK int ct_token_find(const char *path, const char *text, struct ct_to
 /* Makes a random token. CT_EIO without a source of random numbers. */
 CT_MUST_CHECK int ct_token_make(struct ct_token *out);
 
+/* Makes the read key of the job: who has it may read the job's pages over HTTP, and nothing else.
+ * Like a token that we make, it is 64 hexadecimal digits. */
+void ct_token_read_key(const struct ct_token *token, struct ct_token *out);
+
 /* Overwrites the token in a way that the compiler cannot optimise away. */
 void ct_token_wipe(struct ct_token *token);
 

@@ -4,6 +4,7 @@
  * 2 unreachable, 3 usage, or one of several jobs must be named.
  */
 #include "common/file.h"
+#include "rendezvous/admission/token.h"
 #include "rendezvous/ctrun-stat/stat_ask.h"
 #include "rendezvous/ctrun-stat/stat_here.h"
 #include "rendezvous/ctrun-stat/stat_jobs.h"
@@ -147,23 +148,6 @@ static int list(const struct ct_stat_options *options, const struct ct_stat_here
     return !good || !sum.any ? EXIT_UNREACHABLE : sum.healthy ? EXIT_HEALTHY : EXIT_DEGRADED;
 }
 
-/* Says which jobs there are, since one of them must be named. */
-static int refuse_several(const struct ct_stat_here *here)
-{
-    struct ct_buf text = CT_BUF_INIT;
-    ct_buf_addf(
-        &text,
-        "ctrun-stat: %d jobs run here: add the id of one of them, or as much of its beginning "
-        "as no other has\n",
-        here->count);
-    size_t columns = ct_stat_print_table_columns(STDERR_FILENO, CT_STAT_COLUMNS);
-    if (ct_stat_jobs_names(here->entries, here->count, columns, &text) == 0) {
-        (void)!ct_fd_write_all(STDERR_FILENO, ct_buf_bytes(&text), text.len);
-    }
-    ct_buf_fini(&text);
-    return EXIT_USAGE;
-}
-
 static int fail(const char *why)
 {
     (void)fprintf(stderr, "ctrun-stat: %s\n", why);
@@ -187,7 +171,8 @@ static int choose(struct ct_stat_options *options)
     case CT_STAT_CHOICE_LIST:
         return list(options, &here);
     case CT_STAT_CHOICE_ONE_OF:
-        return refuse_several(&here);
+        ct_stat_print_choices(here.entries, here.count);
+        return EXIT_USAGE;
     case CT_STAT_CHOICE_WRONG:
         return refuse(err.text);
     case CT_STAT_CHOICE_UNREACHABLE:
@@ -209,6 +194,10 @@ int main(int argc, char **argv)
         bool help = options.action == CT_STAT_HELP;
         int written = ct_stat_print_text(help ? ct_stat_help : "ctrun-stat " CT_VERSION "\n", &err);
         return written == 0 ? EXIT_HEALTHY : fail(err.text);
+    }
+    if (options.action == CT_STAT_READ_KEY) {
+        int rc = ct_stat_print_read_key(&options, getenv(CT_TOKEN_ENV), &err);
+        return rc == 0 ? EXIT_HEALTHY : rc == CT_EINVAL ? refuse(err.text) : fail(err.text);
     }
     ct_json_use_our_memory();
     int rc = choose(&options);

@@ -20,6 +20,7 @@ const char ct_stat_help[] =
     "usage: ctrun-stat [--json | --health | --stacks [--token-file FILE]] [--watch]\n"
     "                  [--timeout SECONDS]\n"
     "                  [HOST[:PORT] | PORT | http://HOST:PORT/ | ID | PID]\n"
+    "       ctrun-stat --read-key [--token-file FILE]\n"
     "\n"
     "Shows the status of a job and its store. The address of a live page will do, and so\n"
     "will the id of one of this user's jobs on this machine, the beginning of the id, or\n"
@@ -33,7 +34,9 @@ const char ct_stat_help[] =
     "  --json             print the status as JSON, see ctstatus(5)\n"
     "  --health           print only healthy, or degraded and why, in one line\n"
     "  --stacks           print where the workers stand: the lines of their programs\n"
-    "  --token-file FILE  for --stacks: the secret of the job's machines; else CTRUN_TOKEN\n"
+    "  --read-key         print the key with which Prometheus may read a job with a token\n"
+    "  --token-file FILE  for --stacks and --read-key: the secret of the job's machines;\n"
+    "                     else CTRUN_TOKEN\n"
     "  --watch            ask again every second; keys on a terminal: s sorts, g groups,\n"
     "                     arrows scroll, q quits\n"
     "  --timeout SECONDS  how long to wait for an answer (default 5)\n"
@@ -125,13 +128,14 @@ int ct_stat_options_where(const char *argument, const char *master_addr, const c
 static int take_form(enum ct_stat_action form, struct ct_stat_options *o, struct ct_err *err)
 {
     if (o->action != CT_STAT_TABLE && o->action != form) {
-        return ct_err_set(err, CT_EINVAL, "--json, --health and --stacks exclude each other");
+        return ct_err_set(err, CT_EINVAL,
+                          "--json, --health, --stacks and --read-key exclude each other");
     }
     o->action = form;
     return 0;
 }
 
-enum option { JSON, HEALTH, STACKS, TOKEN_FILE, WATCH, TIMEOUT, VERSION, HELP };
+enum option { JSON, HEALTH, STACKS, READ_KEY, TOKEN_FILE, WATCH, TIMEOUT, VERSION, HELP };
 
 static struct ct_option option_at(size_t index)
 {
@@ -139,6 +143,7 @@ static struct ct_option option_at(size_t index)
         [JSON] = {"json"},
         [HEALTH] = {"health"},
         [STACKS] = {"stacks"},
+        [READ_KEY] = {"read-key"},
         [TOKEN_FILE] = {"token-file", .value = CT_VALUE_NEEDED},
         [WATCH] = {"watch"},
         [TIMEOUT] = {"timeout", .value = CT_VALUE_NEEDED},
@@ -159,6 +164,8 @@ static int take(enum option option, const char *value, struct ct_stat_options *o
         return take_form(CT_STAT_HEALTH, o, err);
     case STACKS:
         return take_form(CT_STAT_STACKS, o, err);
+    case READ_KEY:
+        return take_form(CT_STAT_READ_KEY, o, err);
     case TOKEN_FILE:
         o->token_file = value;
         return 0;
@@ -221,8 +228,13 @@ int ct_stat_options_parse(int argc, char **argv, struct ct_stat_options *out, st
             return rc;
         }
     }
-    if (o.token_file != NULL && o.action != CT_STAT_STACKS) {
-        return ct_err_set(err, CT_EINVAL, "--token-file has no effect without --stacks");
+    if (o.token_file != NULL && o.action != CT_STAT_STACKS && o.action != CT_STAT_READ_KEY) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--token-file has no effect without --stacks or --read-key");
+    }
+    if (o.action == CT_STAT_READ_KEY && (argument != NULL || o.watch)) {
+        return ct_err_set(err, CT_EINVAL, "--read-key asks no store: leave out %s",
+                          argument != NULL ? argument : "--watch");
     }
     o.argument = argument;
     *out = o;

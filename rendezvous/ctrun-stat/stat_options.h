@@ -15,6 +15,7 @@ enum ct_stat_action {
     CT_STAT_JSON,
     CT_STAT_HEALTH,
     CT_STAT_STACKS,
+    CT_STAT_READ_KEY,
     CT_STAT_VERSION,
     CT_STAT_HELP,
 };

@@ -7,12 +7,14 @@
 #include "common/buf.h"
 #include "common/file.h"
 #include "rendezvous/admission/token.h"
+#include "rendezvous/ctrun-stat/stat_jobs.h"
 #include "rendezvous/ctrun-stat/stat_screen.h"
 #include "rendezvous/ctrun-stat/stat_stacks.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/wire/json.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <time.h>
@@ -47,6 +49,41 @@ int ct_stat_print_text(const char *text, struct ct_err *err)
     struct ct_buf bytes = CT_BUF_INIT;
     ct_buf_addf(&bytes, "%s", text);
     return write_out(0, &bytes, err);
+}
+
+int ct_stat_print_read_key(const struct ct_stat_options *options, const char *token_env,
+                           struct ct_err *err)
+{
+    struct ct_token token, key = {.len = 0};
+    char line[CT_TOKEN_MAX + 2];
+    int rc = ct_token_find(options->token_file, token_env, &token, err);
+    if (rc == 0 && token.len == 0) {
+        rc = ct_err_set(err, CT_EINVAL,
+                        "--read-key needs the job's token: name its file with --token-file, or "
+                        "set " CT_TOKEN_ENV);
+    }
+    if (rc == 0) {
+        ct_token_read_key(&token, &key);
+        (void)snprintf(line, sizeof(line), "%.*s\n", (int)key.len, key.text);
+        rc = ct_stat_print_text(line, err);
+    }
+    ct_token_wipe(&token);
+    return rc;
+}
+
+void ct_stat_print_choices(const struct ct_job_entry *entries, int count)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    size_t columns = ct_stat_print_table_columns(STDERR_FILENO, CT_STAT_COLUMNS);
+    ct_buf_addf(
+        &text,
+        "ctrun-stat: %d jobs run here: add the id of one of them, or as much of its beginning "
+        "as no other has\n",
+        count);
+    if (ct_stat_jobs_names(entries, count, columns, &text) == 0) {
+        (void)!ct_fd_write_all(STDERR_FILENO, ct_buf_bytes(&text), text.len);
+    }
+    ct_buf_fini(&text);
 }
 
 /* Stacks change little from one answer to the next, so each says when it was asked for. */

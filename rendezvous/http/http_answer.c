@@ -106,7 +106,7 @@ static int forbidden(const struct ct_http_source *source, struct ct_http_answer 
     return ct_buf_printf(&out->body,
                          "{\"error\":\"this address is not admitted; %sit may ask for /healthz "
                          "only\"}\n",
-                         has_token ? "without the job's token (Authorization: Bearer) " : "");
+                         has_token ? "without the job's read key (ctrun-stat --read-key) " : "");
 }
 
 static int not_allowed(const struct ct_http_source *source, struct ct_http_answer *out)

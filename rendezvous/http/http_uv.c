@@ -425,26 +425,6 @@ static bool must_be_post(const char *method, struct ct_http_answer *out)
     return false;
 }
 
-/* The only request that changes something: a browser uses its link up. */
-static void open_session(const struct ct_http *http, const char *method, const char *authorization,
-                         struct ct_http_answer *out)
-{
-    struct ct_page_key *key = http->source.key;
-    if (!must_be_post(method, out)) {
-        return;
-    }
-    if (key == NULL || !ct_page_key_redeem(key, authorization)) {
-        ct_http_answer_error(out, MHD_HTTP_FORBIDDEN, "this link was used before, or is wrong");
-    } else {
-        *out = (struct ct_http_answer){.code = 200, .type = "application/json"};
-        ct_buf_addf(&out->body, "{\"bearer\":\"%.*s\"}\n", (int)key->session.len,
-                    key->session.text);
-        if (ct_buf_status(&out->body) != 0) {
-            ct_http_answer_error(out, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory");
-        }
-    }
-}
-
 /* Says why a browser's request must not be answered; NULL = nothing is wrong with it. */
 static const char *judge_browser(const struct ct_http *http, const struct ct_page_request *request)
 {
@@ -462,29 +442,23 @@ static enum MHD_Result refuse_browser(struct ct_http *http, struct MHD_Connectio
     return send_answer(&http->mhd, connection, http->source.budget, &answer);
 }
 
-/* Has the job a token, and the request, too, or a key that stands for it? */
-static bool has_token(const struct ct_http *http, struct MHD_Connection *connection)
-{
-    const struct ct_page_key *key = http->source.key;
-    return key != NULL && key->token != NULL &&
-           ct_page_key_admits(key, header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION));
-}
-
-/* May this peer read the pages? Whoever has the token may from any address, as Prometheus does. */
-static bool is_admitted(const struct ct_http *http, struct MHD_Connection *connection)
-{
-    const struct peer *peer = peer_of(http, connection);
-    return peer != NULL && (peer->admitted || has_token(http, connection));
-}
-
-/* May this peer see what workers have written, and where they stand? In a job with a token, whoever
- * has it or a link; else not the other users of this machine, who see the status only. */
-static bool is_trusted(const struct ct_http *http, struct MHD_Connection *connection)
+/* What may this request read? In a job with a token, its key decides, such as that of Prometheus on
+ * a machine of its own, or else the address. In a job without one, the address and the user: other
+ * users of this machine see the status only. */
+static enum ct_page_right right_of(const struct ct_http *http, struct MHD_Connection *connection)
 {
     const struct ct_page_key *key = http->source.key;
     const struct peer *peer = peer_of(http, connection);
-    bool by_address = key == NULL || key->token == NULL;
-    return by_address ? peer != NULL && peer->ours : has_token(http, connection);
+    enum ct_page_right by_key =
+        ct_page_key_right(key, header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION));
+    if (peer == NULL) {
+        return CT_PAGE_RIGHT_NONE;
+    }
+    if (by_key == CT_PAGE_RIGHT_ALL || !peer->admitted) {
+        return by_key;
+    }
+    bool has_token = key != NULL && key->token != NULL;
+    return peer->ours && !has_token ? CT_PAGE_RIGHT_ALL : CT_PAGE_RIGHT_STATUS;
 }
 
 /* Answers how the job has ended, or lets the request wait for it. */
@@ -511,29 +485,31 @@ static enum MHD_Result send_end(struct ct_http *http, struct MHD_Connection *con
     return MHD_YES;
 }
 
-/* Answers what belongs to the live page, to a peer that is admitted. A request that has
- * to wait gets another context. */
+/* Answers what belongs to the live page, to a peer that is admitted, and `trusted` to see what
+ * workers have written, and where they stand. A request that has to wait gets another context. */
 static enum MHD_Result send_page(struct ct_http *http, struct MHD_Connection *connection,
-                                 const char *method, const char *path, void **request)
+                                 const char *method, const char *path, bool trusted, void **request)
 {
     struct ct_http_answer answer = {.code = 0};
-    const char *authorization = header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION);
     if (strcmp(path, "/page/events") == 0 && strcmp(method, "GET") == 0) {
         return send_events(http, connection);
     } else if (strcmp(path, SESSION_PATH) == 0) {
-        open_session(http, method, authorization, &answer);
+        if (must_be_post(method, &answer)) {
+            ct_page_key_open_session(
+                http->source.key, header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION), &answer);
+        }
     } else if (strncmp(path, CT_PAGE_ASK_PATH, sizeof(CT_PAGE_ASK_PATH) - 1) == 0) {
-        struct ct_page_ask *ask = must_be_post(method, &answer)
-                                      ? ct_page_ask_begin(&http->asks, connection, path,
-                                                          is_trusted(http, connection), &answer)
-                                      : NULL;
+        struct ct_page_ask *ask =
+            must_be_post(method, &answer)
+                ? ct_page_ask_begin(&http->asks, connection, path, trusted, &answer)
+                : NULL;
         if (ask != NULL) {
             *request = ask;
             give_time(http, peer_of(http, connection)); /* it may have been idle before */
             return MHD_YES;
         }
     } else if (strncmp(path, CT_PAGE_RANK_PATH, sizeof(CT_PAGE_RANK_PATH) - 1) == 0) {
-        ct_page_rank_answer(&http->source, is_trusted(http, connection), path, &answer);
+        ct_page_rank_answer(&http->source, trusted, path, &answer);
     } else if (strcmp(path, "/page/data") == 0) {
         ct_page_live_data(http->live, &answer);
     } else if (strcmp(path, "/") == 0) {
@@ -622,7 +598,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (first && method_is_known(method, path)) {
         return MHD_YES;
     }
-    bool admitted = is_admitted(http, connection);
+    enum ct_page_right right = right_of(http, connection);
+    bool admitted = right != CT_PAGE_RIGHT_NONE;
     bool page = is_of_page(http, connection, path) && method_is_known(method, path);
     http->stats.requests++;
     const struct ct_page_request asked = page_request(http, connection);
@@ -636,7 +613,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         return send_end(http, connection, request);
     }
     if (admitted && page) {
-        return send_page(http, connection, method, path, request);
+        return send_page(http, connection, method, path, right == CT_PAGE_RIGHT_ALL, request);
     }
     ct_http_answer_make(&http->source, admitted, method, path, &answer);
     if (answer.code == MHD_HTTP_FORBIDDEN) {

@@ -33,7 +33,7 @@ CT_MUST_CHECK int ct_http_open(uv_loop_t *loop, const struct ct_http_source *sou
                                struct ct_err *err);
 
 /* Takes the socket, of which nothing has been read yet, and closes it in the end. A peer that is
- * not admitted gets only /healthz, unless it sends the token of source.key. Peers that are not
+ * not admitted gets only /healthz, unless it sends a key of source.key. Peers that are not
  * `ours`, such as other users of this machine, get CT_HTTP_UNADMITTED connections together. On
  * failure the socket stays the caller's: CT_EBUSY (all connections are taken), or a code that says
  * why HTTP, which the first connection starts, could not be started. */

@@ -5,6 +5,8 @@
  */
 #include "rendezvous/http/page_key.h"
 
+#include "rendezvous/http/http_answer.h"
+
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>
@@ -34,14 +36,34 @@ bool ct_page_key_redeem(struct ct_page_key *key, const char *authorization)
     return true;
 }
 
-bool ct_page_key_admits(const struct ct_page_key *key, const char *authorization)
+enum ct_page_right ct_page_key_right(const struct ct_page_key *key, const char *authorization)
 {
     const char *text = bearer(authorization);
-    if (key == NULL || key->token == NULL) {
-        return true;
+    if (key == NULL || key->token == NULL || text == NULL) {
+        return CT_PAGE_RIGHT_NONE;
     }
-    return text != NULL &&
-           (ct_token_equals(key->token, text) || ct_token_equals(&key->session, text));
+    if (ct_token_equals(key->token, text) || ct_token_equals(&key->session, text)) {
+        return CT_PAGE_RIGHT_ALL;
+    }
+    struct ct_token read_key;
+    ct_token_read_key(key->token, &read_key);
+    bool may_read = ct_token_equals(&read_key, text);
+    ct_token_wipe(&read_key);
+    return may_read ? CT_PAGE_RIGHT_STATUS : CT_PAGE_RIGHT_NONE;
+}
+
+void ct_page_key_open_session(struct ct_page_key *key, const char *authorization,
+                              struct ct_http_answer *out)
+{
+    if (key == NULL || !ct_page_key_redeem(key, authorization)) {
+        ct_http_answer_error(out, 403, "this link was used before, or is wrong");
+        return;
+    }
+    *out = (struct ct_http_answer){.code = 200, .type = "application/json"};
+    ct_buf_addf(&out->body, "{\"bearer\":\"%.*s\"}\n", (int)key->session.len, key->session.text);
+    if (ct_buf_status(&out->body) != 0) {
+        ct_http_answer_error(out, 500, "no memory");
+    }
 }
 
 void ct_page_key_wipe(struct ct_page_key *key)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who sees on the live page what workers have written. An address is enough for the rest, as for
- * /status. Where the job has a token, a request must bring it, or a key that stands for it, in the
- * header Authorization: "Bearer KEY". A browser gets its key for a link that can be used once, so
- * that neither its history nor whoever looks over a shoulder can use it again.
+ * What a request may read because of its header Authorization: "Bearer KEY", in a job with a token.
+ * The token itself, or a key that stands for it, shows also what workers have written. A browser
+ * gets such a key for a link that can be used once, so that neither its history nor whoever looks
+ * over a shoulder can use it again. The read key shows what an admitted address is shown, such as
+ * /status. It is for programs like Prometheus, which send it in the clear: who hears it cannot
+ * control the job.
  */
 #ifndef CT_RENDEZVOUS_HTTP_PAGE_KEY_H
 #define CT_RENDEZVOUS_HTTP_PAGE_KEY_H
@@ -12,6 +14,8 @@
 #include "rendezvous/admission/token.h"
 
 #include <stdbool.h>
+
+struct ct_http_answer;
 
 /* Zeroed memory but for `token` is valid. */
 struct ct_page_key {
@@ -27,8 +31,20 @@ CT_MUST_CHECK int ct_page_key_make_link(struct ct_page_key *key);
  * the browser gets. */
 bool ct_page_key_redeem(struct ct_page_key *key, const char *authorization);
 
-/* May whoever sends this header see what workers have written? */
-bool ct_page_key_admits(const struct ct_page_key *key, const char *authorization);
+/* The more there is to see, the greater. */
+enum ct_page_right {
+    CT_PAGE_RIGHT_NONE,
+    CT_PAGE_RIGHT_STATUS, /* what an admitted address sees: all but what workers have written */
+    CT_PAGE_RIGHT_ALL,
+};
+
+/* What may whoever sends this header see? Nothing, if the job has no token: addresses decide. */
+enum ct_page_right ct_page_key_right(const struct ct_page_key *key, const char *authorization);
+
+/* Makes the answer to a browser that wants a key for its link: the only request that changes
+ * something, since the link is used up. `key` may be NULL. */
+void ct_page_key_open_session(struct ct_page_key *key, const char *authorization,
+                              struct ct_http_answer *out);
 
 void ct_page_key_wipe(struct ct_page_key *key);
 

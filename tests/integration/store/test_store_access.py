@@ -2,6 +2,7 @@
 """Who may use the store: this machine, and those who were named. The stranger is another network
 namespace at the end of a virtual cable."""
 
+import hmac
 import os
 import re
 import sys
@@ -114,6 +115,13 @@ class Access(testlib.Case):
             rf"warning: store: refused 1 HTTP request, the last from {STRANGER4}:\d+: this address is not admitted\n",
         )
 
+    def read_key(self, token):
+        result = self.run_program(program("ctrun-stat"), "--read-key", "--token-file", token)
+        self.assertEqual((result.code, result.err), (0, ""), result)
+        text = token.read_text().strip().encode()
+        self.assertEqual(result.out, hmac.new(text, b"ctrun read key 1", "sha256").hexdigest() + "\n")
+        return result.out.strip()
+
     def test_stranger_with_the_token_may_read_the_pages_alone(self):
         if os.environ["HAVE_HTTP"] != "1":
             self.skipTest("this build has no HTTP")
@@ -123,6 +131,7 @@ class Access(testlib.Case):
         self.serve("--token-file", str(token))
         for bearer, want in (
             ("0123456789abcdef", 5 * "200\n" + "404\n"),
+            (self.read_key(token), 5 * "200\n" + "404\n"),
             ("0123456789abcdeg", "200\n" + 5 * "403\n"),
         ):
             argv, kwargs = self.run_python(self.net.stranger, PAGES, SERVER4, self.port, bearer)

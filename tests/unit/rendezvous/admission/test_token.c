@@ -321,6 +321,17 @@ static void test_answer_is_the_documented_hmac(void **state)
     assert_memory_equal(answer, want, sizeof(want));
 }
 
+static void test_the_read_key_is_the_documented_hmac(void **state)
+{
+    (void)state;
+    /* printf %s 'ctrun read key 1' | openssl dgst -sha256 -hmac 0123456789abcdef */
+    static const char want[] = "fbc6a50b28a06db91b0e7b4fef4db8bd265de561617521ade4e8ebe5c7a2308a";
+    struct ct_token token = {0}, key = {0};
+    assert_int_equal(ct_token_parse(GOOD, "test", &token, NULL), 0);
+    ct_token_read_key(&token, &key);
+    assert_true(ct_token_equals(&key, want));
+}
+
 static void test_only_the_right_answer_is_right(void **state)
 {
     (void)state;
@@ -364,6 +375,7 @@ int main(void)
         WITH_FOLDER(test_texts_that_are_no_token),
         cmocka_unit_test(test_a_token_of_the_environment_is_checked_and_wiped),
         cmocka_unit_test(test_answer_is_the_documented_hmac),
+        cmocka_unit_test(test_the_read_key_is_the_documented_hmac),
         cmocka_unit_test(test_only_the_right_answer_is_right),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -261,8 +261,13 @@ static void test_page_data_tells_how_the_job_has_ended(void **state)
     close_http(f);
 }
 
+/* The header with the read key of 0123456789abcdef; test_token.c says how it is made. */
+#define READ_KEY             \
+    "Authorization: Bearer " \
+    "fbc6a50b28a06db91b0e7b4fef4db8bd265de561617521ade4e8ebe5c7a2308a\r\n"
+
 /* As Prometheus does from a machine of its own. */
-static void test_the_token_admits_who_comes_from_elsewhere(void **state)
+static void test_a_key_admits_who_comes_from_elsewhere(void **state)
 {
     struct fixture *f = *state;
     static const struct ct_token token = {.text = "0123456789abcdef", .len = 16};
@@ -271,6 +276,7 @@ static void test_the_token_admits_who_comes_from_elsewhere(void **state)
         const char *header, *answer;
     } cases[] = {
         {"", "HTTP/1.1 403"},
+        {READ_KEY, "HTTP/1.1 200"},
         {"Authorization: Bearer 0123456789abcdef\r\n", "HTTP/1.1 200"},
         {"Authorization: Bearer 0123456789abcdeg\r\n", "HTTP/1.1 403"},
         {"Authorization: Bearer \r\n", "HTTP/1.1 403"},
@@ -285,6 +291,50 @@ static void test_the_token_admits_who_comes_from_elsewhere(void **state)
         tell(stranger, request);
         expect(f, stranger, cases[i].answer);
         (void)close(stranger);
+    }
+    close_http(f);
+}
+
+static int give_answer(void *data, int job, int rank, const char *kind, ct_query_fn fn,
+                       void *fn_data, int *id, struct ct_err *err)
+{
+    (void)data;
+    (void)job;
+    (void)rank;
+    (void)kind;
+    (void)fn;
+    (void)fn_data;
+    (void)id;
+    return ct_err_set(err, CT_ENOENT, "no machine runs this rank");
+}
+
+/* What workers have written is for those with the token, from wherever they ask. */
+static void test_the_read_key_asks_no_worker(void **state)
+{
+    struct fixture *f = *state;
+    static const struct ct_token token = {.text = "0123456789abcdef", .len = 16};
+    struct ct_page_key key = {.token = &token};
+    static const struct {
+        const char *header, *answer;
+    } cases[] = {
+        {READ_KEY, "HTTP/1.1 403"},
+        {"", "HTTP/1.1 403"},
+        {"Authorization: Bearer 0123456789abcdef\r\n", "HTTP/1.1 404"},
+    };
+    struct ct_http_source with_key = source;
+    with_key.key = &key;
+    with_key.ask = give_answer;
+    assert_int_equal(ct_http_open(&f->loop, &with_key, LONG_MS, NULL, &f->http, NULL), 0);
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
+        char request[256];
+        int peer = add(f, i % 2 == 0);
+        (void)snprintf(request, sizeof(request),
+                       "POST /page/ask/output/0/0 HTTP/1.1\r\nHost: x\r\n%sContent-Length: 0\r\n"
+                       "\r\n",
+                       cases[i / 2].header);
+        tell(peer, request);
+        expect(f, peer, cases[i / 2].answer);
+        (void)close(peer);
     }
     close_http(f);
 }
@@ -590,7 +640,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_taken_for_http),
-        cmocka_unit_test_setup(test_the_token_admits_who_comes_from_elsewhere, set_up),
+        cmocka_unit_test_setup(test_a_key_admits_who_comes_from_elsewhere, set_up),
+        cmocka_unit_test_setup(test_the_read_key_asks_no_worker, set_up),
         cmocka_unit_test_setup(test_no_header_admits_where_there_is_no_token, set_up),
         cmocka_unit_test_setup(test_other_users_leave_room_for_us, set_up),
         cmocka_unit_test_setup(test_peers_that_are_not_admitted_get_healthz_alone, set_up),

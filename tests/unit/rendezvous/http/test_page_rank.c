@@ -112,7 +112,7 @@ static void test_a_link_is_used_once(void **state)
     assert_int_equal(ct_token_make(&token), 0);
     struct ct_page_key key = {.token = &token};
     assert_false(ct_page_key_redeem(&key, "Bearer ")); /* there is no link yet */
-    assert_false(ct_page_key_admits(&key, "Bearer "));
+    assert_int_equal(ct_page_key_right(&key, "Bearer "), CT_PAGE_RIGHT_NONE);
     assert_int_equal(ct_page_key_make_link(&key), 0);
     header_of(&key.link, link);
     assert_int_equal(ct_page_key_make_link(&key), 0);
@@ -121,24 +121,43 @@ static void test_a_link_is_used_once(void **state)
     assert_false(ct_page_key_redeem(&key, link));
     assert_false(ct_page_key_redeem(&key, NULL));
     assert_false(ct_page_key_redeem(&key, newer + strlen("Bearer ")));
-    assert_false(ct_page_key_admits(&key, newer)); /* a link is no key */
+    assert_int_equal(ct_page_key_right(&key, newer), CT_PAGE_RIGHT_NONE); /* a link is no key */
     assert_true(ct_page_key_redeem(&key, newer));
     assert_false(ct_page_key_redeem(&key, newer));
-    assert_true(ct_page_key_admits(&key, session));
+    assert_int_equal(ct_page_key_right(&key, session), CT_PAGE_RIGHT_ALL);
     session[strlen(session) - 1] ^= 1;
-    assert_false(ct_page_key_admits(&key, session));
-    assert_false(ct_page_key_admits(&key, NULL));
+    assert_int_equal(ct_page_key_right(&key, session), CT_PAGE_RIGHT_NONE);
+    assert_int_equal(ct_page_key_right(&key, NULL), CT_PAGE_RIGHT_NONE);
     header_of(&token, link);
-    assert_true(ct_page_key_admits(&key, link));
+    assert_int_equal(ct_page_key_right(&key, link), CT_PAGE_RIGHT_ALL);
     ct_page_key_wipe(&key);
+}
+
+/* Prometheus sends it in the clear. */
+static void test_the_read_key_shows_nothing_that_workers_have_written(void **state)
+{
+    (void)state;
+    char header[CT_TOKEN_MAX + 16];
+    struct ct_token token, other, read_key;
+    assert_int_equal(ct_token_make(&token), 0);
+    assert_int_equal(ct_token_make(&other), 0);
+    const struct ct_page_key key = {.token = &token};
+    ct_token_read_key(&token, &read_key);
+    header_of(&read_key, header);
+    assert_int_equal(ct_page_key_right(&key, header), CT_PAGE_RIGHT_STATUS);
+    header[strlen(header) - 1] ^= 1;
+    assert_int_equal(ct_page_key_right(&key, header), CT_PAGE_RIGHT_NONE);
+    ct_token_read_key(&other, &read_key);
+    header_of(&read_key, header);
+    assert_int_equal(ct_page_key_right(&key, header), CT_PAGE_RIGHT_NONE);
 }
 
 static void test_addresses_decide_without_a_token(void **state)
 {
     (void)state;
     const struct ct_page_key key = {.token = NULL};
-    assert_true(ct_page_key_admits(&key, NULL));
-    assert_true(ct_page_key_admits(NULL, NULL));
+    assert_int_equal(ct_page_key_right(&key, NULL), CT_PAGE_RIGHT_NONE);
+    assert_int_equal(ct_page_key_right(NULL, NULL), CT_PAGE_RIGHT_NONE);
 }
 
 int main(void)
@@ -149,6 +168,7 @@ int main(void)
         cmocka_unit_test(test_a_path_that_names_no_worker_gets_nothing),
         cmocka_unit_test(test_memory_that_runs_out_leaves_nothing),
         cmocka_unit_test(test_a_link_is_used_once),
+        cmocka_unit_test(test_the_read_key_shows_nothing_that_workers_have_written),
         cmocka_unit_test(test_addresses_decide_without_a_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -384,7 +384,7 @@ static void test_strangers_hear_the_health_alone(void **state)
     const struct ct_http_source with_token = {.status = give_status, .data = &job, .key = &key};
     ct_http_answer_make(&with_token, false, "GET", "/metrics", &answer);
     assert_int_equal(answer.code, 403);
-    assert_non_null(strstr(ct_buf_cstr(&answer.body), "without the job's token"));
+    assert_non_null(strstr(ct_buf_cstr(&answer.body), "without the job's read key"));
     ct_buf_fini(&answer.body);
 }
 

@@ -240,7 +240,7 @@ class Kubernetes(testlib.Case):
         ports = {port["name"] for port in service["spec"]["ports"]}
         self.assertLessEqual({endpoint["port"] for endpoint in monitor["spec"]["endpoints"]}, ports)
 
-    def test_the_monitor_sends_the_token_of_the_pods(self):
+    def test_the_monitor_sends_the_read_key_of_the_pods_and_not_their_token(self):
         (monitor,) = self.manifests["monitoring"]
         pods = [spec for documents in self.manifests.values() for spec in pod_specs(documents)]
         tokens = [e["valueFrom"]["secretKeyRef"] for spec in pods for e in spec["containers"][0]["env"]
@@ -248,7 +248,9 @@ class Kubernetes(testlib.Case):
         self.assertEqual(len(tokens), 5)
         (endpoint,) = monitor["spec"]["endpoints"]
         for token in tokens:
-            self.assertEqual(endpoint["authorization"], {"type": "Bearer", "credentials": token})
+            key = {"name": token["name"], "key": "read-key"}
+            self.assertEqual(endpoint["authorization"], {"type": "Bearer", "credentials": key})
+            self.assertNotEqual(token["key"], "read-key")
 
     def test_the_probe_of_the_statefulset_says_whether_the_job_is_there(self):
         """Its command, beside two pods that share one network, where their fixed port belongs to nobody else."""

@@ -44,7 +44,9 @@ struct ct_http_answer {
     unsigned code;
     const char *type;  /* Content-Type; static */
     const char *allow; /* Allow, NULL = none; static */
-    bool is_page;      /* the live page */
+    /* WWW-Authenticate, NULL = none; borrowed until the answer is sent. */
+    const char *challenge;
+    bool is_page; /* the live page */
     struct ct_buf body;
 };
 

@@ -47,7 +47,7 @@ struct peer {
     struct ct_list at_http;
     int64_t deadline_ns;
     int fd; /* the library's */
-    bool ours, admitted;
+    struct ct_page_asker asker;
     struct ct_page_ask *held; /* its request for the end of the job; NULL = none waits */
     bool hears_end;           /* the answer to such a request is not sent yet */
 };
@@ -160,7 +160,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         http->stats.connections--;
         if (peer != NULL) {
             ct_list_remove(&peer->at_http);
-            http->unadmitted -= !peer->ours;
+            http->unadmitted -= !peer->asker.ours;
             http->hearing -= peer->hears_end;
             ct_free(peer);
         }
@@ -177,9 +177,9 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         return;
     }
     peer->fd = fd;
-    peer->ours = http->adding_ours;
-    peer->admitted = http->adding_admitted;
-    http->unadmitted += !peer->ours;
+    peer->asker.ours = http->adding_ours;
+    peer->asker.admitted = http->adding_admitted;
+    http->unadmitted += !peer->asker.ours;
     ct_list_init(&peer->at_http);
     give_time(http, peer);
 }
@@ -255,6 +255,7 @@ static enum MHD_Result queue(const struct ct_mhd *mhd, struct MHD_Connection *co
         {"X-Content-Type-Options", "nosniff"},
         {MHD_HTTP_HEADER_CONNECTION, answer->code == MHD_HTTP_BAD_REQUEST ? "close" : NULL},
         {MHD_HTTP_HEADER_ALLOW, answer->allow},
+        {MHD_HTTP_HEADER_WWW_AUTHENTICATE, answer->challenge},
         {MHD_HTTP_HEADER_VARY, answer->is_page ? "Accept" : NULL},
         {"Content-Security-Policy", answer->is_page ? ct_page_text_policy : NULL},
         {"Referrer-Policy", answer->is_page ? "no-referrer" : NULL},
@@ -355,13 +356,16 @@ static const char *what_is_wrong(struct ct_http *http, struct MHD_Connection *co
 
 #define SESSION_PATH "/page/session"
 
+static bool asks_worker(const char *path)
+{
+    return strncmp(path, CT_PAGE_ASK_PATH, sizeof(CT_PAGE_ASK_PATH) - 1) == 0;
+}
+
 /* A request of another method is refused before the rest of it is read. */
 static bool method_is_known(const char *method, const char *path)
 {
     return ct_http_method_is_known(method) ||
-           (strcmp(method, "POST") == 0 &&
-            (strcmp(path, SESSION_PATH) == 0 ||
-             strncmp(path, CT_PAGE_ASK_PATH, sizeof(CT_PAGE_ASK_PATH) - 1) == 0));
+           (strcmp(method, "POST") == 0 && (strcmp(path, SESSION_PATH) == 0 || asks_worker(path)));
 }
 
 static const char *header(const struct ct_http *http, struct MHD_Connection *connection,
@@ -442,23 +446,14 @@ static enum MHD_Result refuse_browser(struct ct_http *http, struct MHD_Connectio
     return send_answer(&http->mhd, connection, http->source.budget, &answer);
 }
 
-/* What may this request read? In a job with a token, its key decides, such as that of Prometheus on
- * a machine of its own, or else the address. In a job without one, the address and the user: other
- * users of this machine see the status only. */
-static enum ct_page_right right_of(const struct ct_http *http, struct MHD_Connection *connection)
+/* Lets a client prove the token, with its next request on this connection. */
+static enum MHD_Result send_challenge(struct ct_http *http, struct MHD_Connection *connection,
+                                      const char *challenge)
 {
-    const struct ct_page_key *key = http->source.key;
-    const struct peer *peer = peer_of(http, connection);
-    enum ct_page_right by_key =
-        ct_page_key_right(key, header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION));
-    if (peer == NULL) {
-        return CT_PAGE_RIGHT_NONE;
-    }
-    if (by_key == CT_PAGE_RIGHT_ALL || !peer->admitted) {
-        return by_key;
-    }
-    bool has_token = key != NULL && key->token != NULL;
-    return peer->ours && !has_token ? CT_PAGE_RIGHT_ALL : CT_PAGE_RIGHT_STATUS;
+    struct ct_http_answer answer = {.code = 0};
+    ct_http_answer_error(&answer, MHD_HTTP_UNAUTHORIZED, "this needs a proof of the job's token");
+    answer.challenge = challenge;
+    return send_answer(&http->mhd, connection, http->source.budget, &answer);
 }
 
 /* Answers how the job has ended, or lets the request wait for it. */
@@ -498,7 +493,7 @@ static enum MHD_Result send_page(struct ct_http *http, struct MHD_Connection *co
             ct_page_key_open_session(
                 http->source.key, header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION), &answer);
         }
-    } else if (strncmp(path, CT_PAGE_ASK_PATH, sizeof(CT_PAGE_ASK_PATH) - 1) == 0) {
+    } else if (asks_worker(path)) {
         struct ct_page_ask *ask =
             must_be_post(method, &answer)
                 ? ct_page_ask_begin(&http->asks, connection, path, trusted, &answer)
@@ -598,16 +593,30 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     if (first && method_is_known(method, path)) {
         return MHD_YES;
     }
-    enum ct_page_right right = right_of(http, connection);
+    struct peer *peer = peer_of(http, connection);
+    if (peer == NULL) {
+        return MHD_NO;
+    }
+    const struct ct_http_proof_page wanted = {method, path};
+    const char *authorization = header(http, connection, MHD_HTTP_HEADER_AUTHORIZATION);
+    char challenge[CT_HTTP_PROOF_MAX];
+    enum ct_page_right right =
+        ct_page_key_right(http->source.key, &peer->asker, &wanted, authorization);
+    bool proving =
+        right < (asks_worker(path) ? CT_PAGE_RIGHT_ALL : CT_PAGE_RIGHT_STATUS) &&
+        ct_page_key_challenge(http->source.key, &peer->asker, &wanted, authorization, challenge);
     bool admitted = right != CT_PAGE_RIGHT_NONE;
     bool page = is_of_page(http, connection, path) && method_is_known(method, path);
     http->stats.requests++;
     const struct ct_page_request asked = page_request(http, connection);
-    if (admitted && (page || ct_page_guard_is_browser(&asked))) {
+    if ((admitted || proving) && (page || ct_page_guard_is_browser(&asked))) {
         wrong = judge_browser(http, &asked);
         if (wrong != NULL) {
             return refuse_browser(http, connection, wrong);
         }
+    }
+    if (proving) {
+        return send_challenge(http, connection, challenge);
     }
     if (admitted && strcmp(path, CT_PAGE_END_PATH) == 0 && ct_http_method_is_known(method)) {
         return send_end(http, connection, request);

@@ -36,11 +36,15 @@ bool ct_page_key_redeem(struct ct_page_key *key, const char *authorization)
     return true;
 }
 
-enum ct_page_right ct_page_key_right(const struct ct_page_key *key, const char *authorization)
+/* What the header shows. */
+static enum ct_page_right by_header(const struct ct_page_key *key, struct ct_http_proof *proof,
+                                    const struct ct_http_proof_page *page,
+                                    const char *authorization)
 {
     const char *text = bearer(authorization);
-    if (key == NULL || key->token == NULL || text == NULL) {
-        return CT_PAGE_RIGHT_NONE;
+    if (text == NULL) {
+        return ct_http_proof_check(proof, key->token, page, authorization) ? CT_PAGE_RIGHT_ALL
+                                                                           : CT_PAGE_RIGHT_NONE;
     }
     if (ct_token_equals(key->token, text) || ct_token_equals(&key->session, text)) {
         return CT_PAGE_RIGHT_ALL;
@@ -50,6 +54,27 @@ enum ct_page_right ct_page_key_right(const struct ct_page_key *key, const char *
     bool may_read = ct_token_equals(&read_key, text);
     ct_token_wipe(&read_key);
     return may_read ? CT_PAGE_RIGHT_STATUS : CT_PAGE_RIGHT_NONE;
+}
+
+enum ct_page_right ct_page_key_right(const struct ct_page_key *key, struct ct_page_asker *asker,
+                                     const struct ct_http_proof_page *page,
+                                     const char *authorization)
+{
+    if (key == NULL || key->token == NULL) {
+        return !asker->admitted ? CT_PAGE_RIGHT_NONE
+               : asker->ours    ? CT_PAGE_RIGHT_ALL
+                                : CT_PAGE_RIGHT_STATUS;
+    }
+    enum ct_page_right right = by_header(key, &asker->proof, page, authorization);
+    return right == CT_PAGE_RIGHT_NONE && asker->admitted ? CT_PAGE_RIGHT_STATUS : right;
+}
+
+bool ct_page_key_challenge(const struct ct_page_key *key, struct ct_page_asker *asker,
+                           const struct ct_http_proof_page *page, const char *authorization,
+                           char out[CT_HTTP_PROOF_MAX])
+{
+    return key != NULL && key->token != NULL &&
+           ct_http_proof_challenge(&asker->proof, key->token, page, authorization, out);
 }
 
 void ct_page_key_open_session(struct ct_page_key *key, const char *authorization,

@@ -339,6 +339,122 @@ static void test_the_read_key_asks_no_worker(void **state)
     close_http(f);
 }
 
+/* ---- the proof of the token ----------------------------------------------------------------- */
+
+static const struct ct_token token_of_proofs = {.text = "0123456789abcdef", .len = 16};
+
+static void tell_with(int fd, const struct ct_http_proof_page *page, const char *authorization)
+{
+    char request[512];
+    (void)snprintf(request, sizeof(request),
+                   "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 0\r\n\r\n",
+                   page->method, page->path, authorization);
+    tell(fd, request);
+}
+
+/* Asks for a challenge and makes the answer to it. */
+static void prove(struct fixture *f, int fd, const struct ct_http_proof_page *page,
+                  char answer[CT_HTTP_PROOF_MAX])
+{
+    char open[CT_HTTP_PROOF_MAX], text[4096];
+    struct ct_http_proof proof = {.is_open = false};
+    assert_int_equal(ct_http_proof_open(&proof, open), 0);
+    tell_with(fd, page, open);
+    const char *reply = hear(f, fd, text, sizeof(text));
+    assert_memory_equal(reply, "HTTP/1.1 401", 12);
+    assert_null(strstr(reply, token_of_proofs.text));
+    const char *challenge = strstr(reply, "\r\nWWW-Authenticate: ");
+    assert_non_null(challenge);
+    challenge += strlen("\r\nWWW-Authenticate: ");
+    assert_int_equal(ct_http_proof_answer(&proof, &token_of_proofs, page, challenge,
+                                          strcspn(challenge, "\r"), answer, NULL),
+                     0);
+}
+
+/* As ctrun-stat does from a login node. */
+static void test_a_proof_of_the_token_admits_for_one_request(void **state)
+{
+    static const struct ct_http_proof_page status = {"GET", "/status"},
+                                           metrics = {"GET", "/metrics"};
+    struct fixture *f = *state;
+    struct ct_page_key key = {.token = &token_of_proofs};
+    char answer[CT_HTTP_PROOF_MAX];
+    open_with_token(f, &key);
+    int stranger = add(f, false), other = add(f, false);
+    prove(f, stranger, &status, answer);
+    tell_with(other, &status, answer); /* who has overheard it */
+    expect(f, other, "HTTP/1.1 403");
+    tell_with(stranger, &status, answer);
+    expect(f, stranger, "HTTP/1.1 200");
+    tell_with(stranger, &status, answer);
+    expect(f, stranger, "HTTP/1.1 403");
+    tell(stranger, GET("/status"));
+    expect(f, stranger, "HTTP/1.1 403");
+    prove(f, stranger, &status, answer); /* on the same connection, once more */
+    tell_with(stranger, &metrics, answer);
+    expect(f, stranger, "HTTP/1.1 403");
+    tell_with(stranger, &status, answer);
+    expect(f, stranger, "HTTP/1.1 403");
+    assert_int_equal(stats(f).denied, 5);
+    (void)close(stranger);
+    (void)close(other);
+    close_http(f);
+}
+
+/* An address that is admitted sees the status anyhow, but must prove the token to ask a worker. */
+static void test_a_challenge_is_sent_only_where_it_is_needed(void **state)
+{
+    static const struct ct_http_proof_page status = {"GET", "/status"},
+                                           ask = {"POST", "/page/ask/output/0/0"};
+    struct fixture *f = *state;
+    struct ct_page_key key = {.token = &token_of_proofs};
+    struct ct_http_source with_key = source;
+    struct ct_http_proof proof;
+    char text[CT_HTTP_PROOF_MAX];
+    with_key.key = &key;
+    with_key.ask = give_answer;
+    assert_int_equal(ct_http_open(&f->loop, &with_key, LONG_MS, NULL, &f->http, NULL), 0);
+    int friend = add(f, true), stranger = add(f, false);
+    assert_int_equal(ct_http_proof_open(&proof, text), 0);
+    tell_with(friend, &status, text);
+    expect(f, friend, "HTTP/1.1 200");
+    for (int i = 0; i < 2; i++) {
+        int fd = i == 0 ? friend : stranger;
+        prove(f, fd, &ask, text);
+        tell_with(fd, &ask, text);
+        expect(f, fd, "HTTP/1.1 404"); /* that of give_answer() */
+    }
+    tell(friend, "POST /page/ask/output/0/0 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+    expect(f, friend, "HTTP/1.1 403");
+    (void)close(friend);
+    (void)close(stranger);
+    close_http(f);
+}
+
+/* There is nothing to prove without one, and no challenge for the page of somebody else. */
+static void test_no_challenge_without_a_token_or_for_another_page(void **state)
+{
+    static const struct ct_http_proof_page status = {"GET", "/status"};
+    struct fixture *f = *state;
+    struct ct_page_key key = {.token = NULL};
+    struct ct_http_proof proof;
+    char text[CT_HTTP_PROOF_MAX], request[512];
+    open_with_token(f, &key);
+    int stranger = add(f, false);
+    assert_int_equal(ct_http_proof_open(&proof, text), 0);
+    tell_with(stranger, &status, text);
+    expect(f, stranger, "HTTP/1.1 403");
+    key.token = &token_of_proofs;
+    (void)snprintf(request, sizeof(request),
+                   "GET /status HTTP/1.1\r\nHost: x\r\nOrigin: http://evil.example\r\n"
+                   "Authorization: %s\r\n\r\n",
+                   text);
+    tell(stranger, request);
+    expect(f, stranger, "HTTP/1.1 403");
+    (void)close(stranger);
+    close_http(f);
+}
+
 /* Without a token there is nothing that a stranger could send. */
 static void test_no_header_admits_where_there_is_no_token(void **state)
 {
@@ -642,6 +758,9 @@ int main(void)
         cmocka_unit_test(test_what_is_taken_for_http),
         cmocka_unit_test_setup(test_a_key_admits_who_comes_from_elsewhere, set_up),
         cmocka_unit_test_setup(test_the_read_key_asks_no_worker, set_up),
+        cmocka_unit_test_setup(test_a_proof_of_the_token_admits_for_one_request, set_up),
+        cmocka_unit_test_setup(test_a_challenge_is_sent_only_where_it_is_needed, set_up),
+        cmocka_unit_test_setup(test_no_challenge_without_a_token_or_for_another_page, set_up),
         cmocka_unit_test_setup(test_no_header_admits_where_there_is_no_token, set_up),
         cmocka_unit_test_setup(test_other_users_leave_room_for_us, set_up),
         cmocka_unit_test_setup(test_peers_that_are_not_admitted_get_healthz_alone, set_up),

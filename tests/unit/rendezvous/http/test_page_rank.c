@@ -104,6 +104,14 @@ static void header_of(const struct ct_token *token, char out[CT_TOKEN_MAX + 16])
     (void)snprintf(out, CT_TOKEN_MAX + 16, "Bearer %.*s", (int)token->len, token->text);
 }
 
+/* Of a request from an address that is not admitted. */
+static enum ct_page_right right_of(const struct ct_page_key *key, const char *authorization)
+{
+    static const struct ct_http_proof_page page = {"GET", "/status"};
+    struct ct_page_asker stranger = {.admitted = false};
+    return ct_page_key_right(key, &stranger, &page, authorization);
+}
+
 static void test_a_link_is_used_once(void **state)
 {
     (void)state;
@@ -112,7 +120,7 @@ static void test_a_link_is_used_once(void **state)
     assert_int_equal(ct_token_make(&token), 0);
     struct ct_page_key key = {.token = &token};
     assert_false(ct_page_key_redeem(&key, "Bearer ")); /* there is no link yet */
-    assert_int_equal(ct_page_key_right(&key, "Bearer "), CT_PAGE_RIGHT_NONE);
+    assert_int_equal(right_of(&key, "Bearer "), CT_PAGE_RIGHT_NONE);
     assert_int_equal(ct_page_key_make_link(&key), 0);
     header_of(&key.link, link);
     assert_int_equal(ct_page_key_make_link(&key), 0);
@@ -121,15 +129,15 @@ static void test_a_link_is_used_once(void **state)
     assert_false(ct_page_key_redeem(&key, link));
     assert_false(ct_page_key_redeem(&key, NULL));
     assert_false(ct_page_key_redeem(&key, newer + strlen("Bearer ")));
-    assert_int_equal(ct_page_key_right(&key, newer), CT_PAGE_RIGHT_NONE); /* a link is no key */
+    assert_int_equal(right_of(&key, newer), CT_PAGE_RIGHT_NONE); /* a link is no key */
     assert_true(ct_page_key_redeem(&key, newer));
     assert_false(ct_page_key_redeem(&key, newer));
-    assert_int_equal(ct_page_key_right(&key, session), CT_PAGE_RIGHT_ALL);
+    assert_int_equal(right_of(&key, session), CT_PAGE_RIGHT_ALL);
     session[strlen(session) - 1] ^= 1;
-    assert_int_equal(ct_page_key_right(&key, session), CT_PAGE_RIGHT_NONE);
-    assert_int_equal(ct_page_key_right(&key, NULL), CT_PAGE_RIGHT_NONE);
+    assert_int_equal(right_of(&key, session), CT_PAGE_RIGHT_NONE);
+    assert_int_equal(right_of(&key, NULL), CT_PAGE_RIGHT_NONE);
     header_of(&token, link);
-    assert_int_equal(ct_page_key_right(&key, link), CT_PAGE_RIGHT_ALL);
+    assert_int_equal(right_of(&key, link), CT_PAGE_RIGHT_ALL);
     ct_page_key_wipe(&key);
 }
 
@@ -144,20 +152,40 @@ static void test_the_read_key_shows_nothing_that_workers_have_written(void **sta
     const struct ct_page_key key = {.token = &token};
     ct_token_read_key(&token, &read_key);
     header_of(&read_key, header);
-    assert_int_equal(ct_page_key_right(&key, header), CT_PAGE_RIGHT_STATUS);
+    assert_int_equal(right_of(&key, header), CT_PAGE_RIGHT_STATUS);
     header[strlen(header) - 1] ^= 1;
-    assert_int_equal(ct_page_key_right(&key, header), CT_PAGE_RIGHT_NONE);
+    assert_int_equal(right_of(&key, header), CT_PAGE_RIGHT_NONE);
     ct_token_read_key(&other, &read_key);
     header_of(&read_key, header);
-    assert_int_equal(ct_page_key_right(&key, header), CT_PAGE_RIGHT_NONE);
+    assert_int_equal(right_of(&key, header), CT_PAGE_RIGHT_NONE);
 }
 
 static void test_addresses_decide_without_a_token(void **state)
 {
+    static const struct ct_http_proof_page page = {"GET", "/status"};
+    static const struct {
+        bool admitted, ours;
+        enum ct_page_right without, with_token;
+    } cases[] = {
+        {false, false, CT_PAGE_RIGHT_NONE, CT_PAGE_RIGHT_NONE},
+        {true, false, CT_PAGE_RIGHT_STATUS, CT_PAGE_RIGHT_STATUS},
+        {true, true, CT_PAGE_RIGHT_ALL, CT_PAGE_RIGHT_STATUS},
+    };
+    struct ct_token token;
+    char out[CT_HTTP_PROOF_MAX], open[CT_HTTP_PROOF_MAX];
     (void)state;
-    const struct ct_page_key key = {.token = NULL};
-    assert_int_equal(ct_page_key_right(&key, NULL), CT_PAGE_RIGHT_NONE);
-    assert_int_equal(ct_page_key_right(NULL, NULL), CT_PAGE_RIGHT_NONE);
+    assert_int_equal(ct_token_make(&token), 0);
+    const struct ct_page_key none = {.token = NULL}, key = {.token = &token};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_page_asker asker = {.admitted = cases[i].admitted, .ours = cases[i].ours};
+        assert_int_equal(ct_page_key_right(NULL, &asker, &page, NULL), cases[i].without);
+        assert_int_equal(ct_page_key_right(&none, &asker, &page, "Bearer "), cases[i].without);
+        assert_int_equal(ct_page_key_right(&key, &asker, &page, NULL), cases[i].with_token);
+        assert_int_equal(ct_http_proof_open(&asker.proof, open), 0);
+        assert_false(ct_page_key_challenge(NULL, &asker, &page, open, out));
+        assert_false(ct_page_key_challenge(&none, &asker, &page, open, out));
+        assert_true(ct_page_key_challenge(&key, &asker, &page, open, out));
+    }
 }
 
 int main(void)

@@ -126,8 +126,8 @@ int ct_http_proof_answer(struct ct_http_proof *proof, const struct ct_token *tok
     const char *at = read_hex(skip(skip_scheme(text), NONCE), proof->server_nonce);
     if (!is_open || !ends(read_hex(skip(skip(at, ", "), ANSWER), answer))) {
         return ct_err_set(err, CT_EPROTO,
-                          "asks for the token in another way than a store of ctrun; it was not "
-                          "sent");
+                          "what answers there asks for the token in another way than a store of "
+                          "ctrun; it was not sent");
     }
     if (!is_answer(proof, token, page, CT_ROLE_SERVER, answer)) {
         return ct_err_set(err, CT_EPERM,

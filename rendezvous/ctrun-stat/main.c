@@ -50,7 +50,7 @@ static int show(const struct ct_stat_options *options)
     cJSON *status = NULL;
     bool healthy = false;
     ct_addr_join(options->where.host, options->where.port, where, sizeof(where));
-    int rc = ct_stat_ask(&options->where, options->timeout_s, &status, &err);
+    int rc = ct_stat_ask(&options->where, options->token, options->timeout_s, &status, &err);
     bool has_answered = rc == 0;
     if (rc == 0) {
         rc = ct_stat_print(options, where, status, &err);
@@ -104,6 +104,7 @@ static int watch(const struct ct_stat_options *options)
     struct pages pages = {.options = options};
     bool screen = options->action == CT_STAT_TABLE && isatty(STDOUT_FILENO) == 1;
     const struct ct_stat_watch_options how = {.where = options->where,
+                                              .token = options->token,
                                               .timeout_s = options->timeout_s,
                                               .out_fd = STDOUT_FILENO,
                                               .in_fd = STDIN_FILENO,
@@ -183,9 +184,21 @@ static int choose(struct ct_stat_options *options)
     return -1;
 }
 
+static int run(struct ct_stat_options *options)
+{
+    struct ct_err err = {0};
+    if (options->action == CT_STAT_READ_KEY) {
+        int rc = ct_stat_print_read_key(options->token, &err);
+        return rc == 0 ? EXIT_HEALTHY : rc == CT_EINVAL ? refuse(err.text) : fail(err.text);
+    }
+    int rc = choose(options);
+    return rc >= 0 ? rc : options->watch ? watch(options) : show(options);
+}
+
 int main(int argc, char **argv)
 {
     struct ct_stat_options options;
+    struct ct_token token = {.len = 0};
     struct ct_err err = {0};
     if (ct_stat_options_parse(argc, argv, &options, &err) != 0) {
         return refuse(err.text);
@@ -195,14 +208,12 @@ int main(int argc, char **argv)
         int written = ct_stat_print_text(help ? ct_stat_help : "ctrun-stat " CT_VERSION "\n", &err);
         return written == 0 ? EXIT_HEALTHY : fail(err.text);
     }
-    if (options.action == CT_STAT_READ_KEY) {
-        int rc = ct_stat_print_read_key(&options, getenv(CT_TOKEN_ENV), &err);
-        return rc == 0 ? EXIT_HEALTHY : rc == CT_EINVAL ? refuse(err.text) : fail(err.text);
-    }
     ct_json_use_our_memory();
-    int rc = choose(&options);
-    if (rc >= 0) {
-        return rc;
+    if (ct_token_find(options.token_file, getenv(CT_TOKEN_ENV), &token, &err) != 0) {
+        return fail(err.text);
     }
-    return options.watch ? watch(&options) : show(&options);
+    options.token = token.len > 0 ? &token : NULL;
+    int rc = run(&options);
+    ct_token_wipe(&token);
+    return rc;
 }

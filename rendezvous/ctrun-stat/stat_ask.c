@@ -12,6 +12,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/text.h"
+#include "rendezvous/ctrun-stat/stat_proof.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/wire/http_client.h"
 #include "rendezvous/wire/json.h"
@@ -20,12 +21,24 @@
 #include <pthread.h>
 #include <stdio.h>
 
-static int read_reply(const struct ct_buf *bytes, const struct ct_http_reply *reply, cJSON **out,
+/* Says that the store refuses us, and what can be done. */
+static int refuse(const struct ct_token *token, struct ct_err *err)
+{
+    return token == NULL
+               ? ct_err_set(err, CT_EPERM,
+                            "this machine is not admitted; if the job has a token, name its file "
+                            "with --token-file or set " CT_TOKEN_ENV)
+               : ct_err_set(err, CT_EPERM, "this machine is not admitted, and %s",
+                            ct_stat_proof_not_wanted);
+}
+
+static int read_reply(const struct ct_buf *bytes, const struct ct_http_reply *reply,
+                      const struct ct_token *token, bool has_proven, cJSON **out,
                       struct ct_err *err)
 {
     bool healthy;
-    if (reply->code == 403) {
-        return ct_err_set(err, CT_EPERM, "this machine is not admitted");
+    if (reply->code == 403 && !has_proven) {
+        return refuse(token, err);
     }
     cJSON *status =
         cJSON_ParseWithLength((const char *)ct_buf_bytes(bytes) + reply->body, reply->len);
@@ -34,7 +47,10 @@ static int read_reply(const struct ct_buf *bytes, const struct ct_http_reply *re
         (void)snprintf(why, sizeof(why), "%s", ct_json_text(status, "error", ""));
         ct_text_clean(why);
         cJSON_Delete(status);
-        return ct_err_set(err, reply->code == 503 ? CT_EBUSY : CT_EPROTO,
+        return ct_err_set(err,
+                          reply->code == 503   ? CT_EBUSY
+                          : reply->code == 403 ? CT_EPERM
+                                               : CT_EPROTO,
                           "answered with HTTP code %d%s%s", reply->code, why[0] != '\0' ? ": " : "",
                           why);
     }
@@ -46,17 +62,17 @@ static int read_reply(const struct ct_buf *bytes, const struct ct_http_reply *re
     return 0;
 }
 
-static const struct ct_http_request status_request = {.method = "GET", .path = "/status"};
-
-int ct_stat_ask(const struct ct_endpoint *where, int timeout_s, struct cJSON **out,
-                struct ct_err *err)
+int ct_stat_ask(const struct ct_endpoint *where, const struct ct_token *token, int timeout_s,
+                struct cJSON **out, struct ct_err *err)
 {
+    static const struct ct_http_proof_page page = {"GET", "/status"};
     struct ct_buf bytes = CT_BUF_INIT;
     struct ct_http_reply reply;
+    bool has_proven = false;
     int64_t deadline_ns = ct_deadline_in(NULL, (int64_t)timeout_s * 1000);
-    int rc = ct_http_ask(where, &status_request, deadline_ns, &bytes, &reply, err);
+    int rc = ct_stat_proof_ask(where, &page, token, deadline_ns, &bytes, &reply, &has_proven, err);
     if (rc == 0) {
-        rc = read_reply(&bytes, &reply, out, err);
+        rc = read_reply(&bytes, &reply, token, has_proven, out, err);
     }
     ct_buf_fini(&bytes);
     return rc;
@@ -96,8 +112,9 @@ struct asking {
 
 static void *ask_one(void *data)
 {
+    static const struct ct_http_request request = {.method = "GET", .path = "/status"};
     struct asking *asking = data;
-    asking->rc = ct_http_ask(asking->where, &status_request, asking->deadline_ns, &asking->bytes,
+    asking->rc = ct_http_ask(asking->where, &request, asking->deadline_ns, &asking->bytes,
                              &asking->reply, NULL);
     return NULL;
 }
@@ -127,7 +144,7 @@ int ct_stat_ask_all(const struct ct_endpoint *const *stores, int count, int time
         }
         out[i] = NULL;
         if (stores[i] != NULL && all[i].rc == 0) {
-            (void)!read_reply(&all[i].bytes, &all[i].reply, &out[i], NULL);
+            (void)!read_reply(&all[i].bytes, &all[i].reply, NULL, false, &out[i], NULL);
         }
         ct_buf_fini(&all[i].bytes);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Happy path: connect, ask, and wait. The store answers after some seconds that the job goes on,
- * and is asked again on the same connection, until it answers how the job has ended.
+ * and is asked again on the same connection, until it answers how the job has ended. One that does
+ * not admit us has each question proved with the token (http_proof.h).
  *
  * Failure modes: a connection that ends is made again after a second, also if the answer is that
  * too many watch. A store that knows no /end is not asked again. One that answers too soon that the
@@ -15,13 +16,15 @@
 #include "rendezvous/wire/http_client.h"
 #include "rendezvous/wire/json.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define AGAIN_MS 1000
 #define REPLY_MAX ((size_t)65536)
 
+static const struct ct_http_proof_page page = {"GET", "/end"};
+
 static void drop(struct ct_stat_end *end);
-static void ask(struct ct_stat_end *end);
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
 {
@@ -30,9 +33,51 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *out)
     *out = (uv_buf_t){.base = end->piece, .len = sizeof(end->piece)};
 }
 
+/* Asks, or asks again with the answer to a challenge. libuv would raise SIGPIPE if the store has
+ * just gone. The request fits into the socket. */
+static void send_request(struct ct_stat_end *end, const char *authorization)
+{
+    char request[sizeof("GET /end HTTP/1.1") + CT_HTTP_PROOF_MAX + 64];
+    uv_os_fd_t fd;
+    int len =
+        snprintf(request, sizeof(request), "%s %s HTTP/1.1\r\nHost: ctrun-stat\r\n%s%s%s\r\n",
+                 page.method, page.path, authorization != NULL ? "Authorization: " : "",
+                 authorization != NULL ? authorization : "", authorization != NULL ? "\r\n" : "");
+    if (uv_fileno((uv_handle_t *)&end->tcp, &fd) != 0 ||
+        send(fd, request, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) != len) {
+        drop(end);
+    }
+}
+
+static void ask(struct ct_stat_end *end)
+{
+    char authorization[CT_HTTP_PROOF_MAX];
+    bool can_prove = end->token != NULL && ct_http_proof_open(&end->proof, authorization) == 0;
+    end->asked_ns = ct_clock_now(NULL);
+    send_request(end, can_prove ? authorization : NULL);
+}
+
+/* Returns false if the challenge is not one that a store with our token sends. */
+static bool answer_challenge(struct ct_stat_end *end, const struct ct_http_reply *reply)
+{
+    char authorization[CT_HTTP_PROOF_MAX];
+    const char *challenge = (const char *)ct_buf_bytes(&end->got) + reply->challenge;
+    if (end->token == NULL ||
+        ct_http_proof_answer(&end->proof, end->token, &page, challenge, reply->challenge_len,
+                             authorization, NULL) != 0) {
+        return false;
+    }
+    ct_buf_reset(&end->got);
+    send_request(end, authorization);
+    return true;
+}
+
 /* Takes a whole reply. */
 static void take_reply(struct ct_stat_end *end, const struct ct_http_reply *reply)
 {
+    if (reply->code == 401 && answer_challenge(end, reply)) {
+        return;
+    }
     cJSON *json =
         cJSON_ParseWithLength((const char *)ct_buf_bytes(&end->got) + reply->body, reply->len);
     bool ended = reply->code == 200 && ct_json_number(json, "ended", 0) != 0;
@@ -72,19 +117,6 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *piece)
         drop(end);
     }
     if (n < 0) {
-        drop(end);
-    }
-}
-
-/* libuv would raise SIGPIPE if the store has just gone. The request fits into the socket. */
-static void ask(struct ct_stat_end *end)
-{
-    static const char request[] = "GET /end HTTP/1.1\r\nHost: ctrun-stat\r\n\r\n";
-    const ssize_t len = sizeof(request) - 1;
-    uv_os_fd_t fd;
-    end->asked_ns = ct_clock_now(NULL);
-    if (uv_fileno((uv_handle_t *)&end->tcp, &fd) != 0 ||
-        send(fd, request, (size_t)len, MSG_NOSIGNAL | MSG_DONTWAIT) != len) {
         drop(end);
     }
 }
@@ -143,10 +175,10 @@ static void drop(struct ct_stat_end *end)
 }
 
 int ct_stat_end_open(struct ct_stat_end *end, uv_loop_t *loop, const struct ct_endpoint *where,
-                     ct_stat_end_fn fn, void *data)
+                     const struct ct_token *token, ct_stat_end_fn fn, void *data)
 {
     socklen_t len;
-    *end = (struct ct_stat_end){.loop = loop, .fn = fn, .data = data};
+    *end = (struct ct_stat_end){.loop = loop, .token = token, .fn = fn, .data = data};
     int rc = ct_addr_resolve(where->host, where->port, &end->address, &len, NULL);
     if (rc != 0) {
         end->loop = NULL;

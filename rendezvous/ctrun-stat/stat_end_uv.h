@@ -8,6 +8,7 @@
 #include "common/addr.h"
 #include "common/buf.h"
 #include "common/err.h"
+#include "rendezvous/admission/http_proof.h"
 
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -27,6 +28,8 @@ struct ct_stat_end {
     uv_timer_t again;
     char piece[4096];  /* that was read last */
     struct ct_buf got; /* the reply so far */
+    const struct ct_token *token;
+    struct ct_http_proof proof;
     int64_t asked_ns;
     bool is_open, is_dropped; /* `tcp` is open; it is being closed */
     bool given_up;            /* this store does not answer such a request */
@@ -35,10 +38,12 @@ struct ct_stat_end {
     void *data;
 };
 
-/* Looks up the address, which may block, and begins to ask. CT_ENOENT and others: it is not known;
+/* Looks up the address, which may block, and begins to ask. The token, NULL = none, is borrowed,
+ * and proved to a store that does not admit us. CT_ENOENT and others: the address is not known;
  * then nothing needs to be closed. */
 CT_MUST_CHECK int ct_stat_end_open(struct ct_stat_end *end, uv_loop_t *loop,
-                                   const struct ct_endpoint *where, ct_stat_end_fn fn, void *data);
+                                   const struct ct_endpoint *where, const struct ct_token *token,
+                                   ct_stat_end_fn fn, void *data);
 
 /* Is a request under way, of which the callback will hear? */
 bool ct_stat_end_is_asking(const struct ct_stat_end *end);

@@ -17,7 +17,7 @@
 #define MAX_TIMEOUT_S 3600
 
 const char ct_stat_help[] =
-    "usage: ctrun-stat [--json | --health | --stacks [--token-file FILE]] [--watch]\n"
+    "usage: ctrun-stat [--json | --health | --stacks] [--watch] [--token-file FILE]\n"
     "                  [--timeout SECONDS]\n"
     "                  [HOST[:PORT] | PORT | http://HOST:PORT/ | ID | PID]\n"
     "       ctrun-stat --read-key [--token-file FILE]\n"
@@ -35,8 +35,8 @@ const char ct_stat_help[] =
     "  --health           print only healthy, or degraded and why, in one line\n"
     "  --stacks           print where the workers stand: the lines of their programs\n"
     "  --read-key         print the key with which Prometheus may read a job with a token\n"
-    "  --token-file FILE  for --stacks and --read-key: the secret of the job's machines;\n"
-    "                     else CTRUN_TOKEN\n"
+    "  --token-file FILE  the secret of the job's machines, which the status from another\n"
+    "                     machine, stacks and the read key need; else CTRUN_TOKEN\n"
     "  --watch            ask again every second; keys on a terminal: s sorts, g groups,\n"
     "                     arrows scroll, q quits\n"
     "  --timeout SECONDS  how long to wait for an answer (default 5)\n"
@@ -53,7 +53,7 @@ static bool is_set(const char *variable)
 }
 
 /* Gives HOST:PORT of the address of a live page, http://HOST:PORT/#key=KEY, and any other text as
- * it is. The key is not needed: it stands for the token, which the status does not ask for. */
+ * it is. The key is left alone: a browser can use it once, and nobody must send it in the clear. */
 static int cut_address(const char *argument, char out[CT_ADDR_JOIN_MAX], struct ct_err *err)
 {
     static const char http[] = "http://", https[] = "https://";
@@ -227,10 +227,6 @@ int ct_stat_options_parse(int argc, char **argv, struct ct_stat_options *out, st
         if (rc != 0) {
             return rc;
         }
-    }
-    if (o.token_file != NULL && o.action != CT_STAT_STACKS && o.action != CT_STAT_READ_KEY) {
-        return ct_err_set(err, CT_EINVAL,
-                          "--token-file has no effect without --stacks or --read-key");
     }
     if (o.action == CT_STAT_READ_KEY && (argument != NULL || o.watch)) {
         return ct_err_set(err, CT_EINVAL, "--read-key asks no store: leave out %s",

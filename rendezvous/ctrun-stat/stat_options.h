@@ -10,6 +10,8 @@
 
 #include <stdbool.h>
 
+struct ct_token;
+
 enum ct_stat_action {
     CT_STAT_TABLE,
     CT_STAT_JSON,
@@ -24,10 +26,11 @@ struct ct_stat_options {
     enum ct_stat_action action;
     bool watch;
     int timeout_s;
-    const char *token_file;   /* NULL = none is named */
-    const char *argument;     /* an address or the id of a job; NULL = none is named */
-    struct ct_endpoint where; /* the store that these mean, for the caller to set */
-    bool is_default;          /* nothing has named it, and no job is known */
+    const char *token_file;       /* NULL = none is named */
+    const struct ct_token *token; /* that it has, for the caller to set; NULL = none */
+    const char *argument;         /* an address or the id of a job; NULL = none is named */
+    struct ct_endpoint where;     /* the store that these mean, for the caller to set */
+    bool is_default;              /* nothing has named it, and no job is known */
 };
 
 /* CT_EINVAL names what is wrong. */

@@ -15,7 +15,6 @@
 
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,24 +50,18 @@ int ct_stat_print_text(const char *text, struct ct_err *err)
     return write_out(0, &bytes, err);
 }
 
-int ct_stat_print_read_key(const struct ct_stat_options *options, const char *token_env,
-                           struct ct_err *err)
+int ct_stat_print_read_key(const struct ct_token *token, struct ct_err *err)
 {
-    struct ct_token token, key = {.len = 0};
+    struct ct_token key;
     char line[CT_TOKEN_MAX + 2];
-    int rc = ct_token_find(options->token_file, token_env, &token, err);
-    if (rc == 0 && token.len == 0) {
-        rc = ct_err_set(err, CT_EINVAL,
-                        "--read-key needs the job's token: name its file with --token-file, or "
-                        "set " CT_TOKEN_ENV);
+    if (token == NULL) {
+        return ct_err_set(err, CT_EINVAL,
+                          "--read-key needs the job's token: name its file with --token-file, or "
+                          "set " CT_TOKEN_ENV);
     }
-    if (rc == 0) {
-        ct_token_read_key(&token, &key);
-        (void)snprintf(line, sizeof(line), "%.*s\n", (int)key.len, key.text);
-        rc = ct_stat_print_text(line, err);
-    }
-    ct_token_wipe(&token);
-    return rc;
+    ct_token_read_key(token, &key);
+    (void)snprintf(line, sizeof(line), "%.*s\n", (int)key.len, key.text);
+    return ct_stat_print_text(line, err);
 }
 
 void ct_stat_print_choices(const struct ct_job_entry *entries, int count)
@@ -104,11 +97,11 @@ static int add_stacks(const struct ct_stat_options *options, const char *where, 
                       struct ct_buf *out, struct ct_err *err)
 {
     if (!options->watch) {
-        return ct_stat_stacks(options, getenv(CT_TOKEN_ENV), status, out, err);
+        return ct_stat_stacks(options, status, out, err);
     }
     struct ct_err why = {0};
     add_time(where, out);
-    int rc = ct_stat_stacks(options, getenv(CT_TOKEN_ENV), status, out, &why);
+    int rc = ct_stat_stacks(options, status, out, &why);
     if (rc == CT_STAT_STACKS_E_NONE) {
         ct_buf_addf(out, "%s\n", why.text);
         rc = 0;

@@ -22,11 +22,8 @@ size_t ct_stat_print_table_columns(int fd, size_t otherwise);
 /* Writes the text. CT_EIO, CT_ENOMEM. */
 CT_MUST_CHECK int ct_stat_print_text(const char *text, struct ct_err *err);
 
-/* Writes the read key of the job with the token that the options name, or else of `token_env`, the
- * value of CT_TOKEN_ENV. CT_EINVAL: there is no token. Errors of ct_token_find(); CT_EIO,
- * CT_ENOMEM. */
-CT_MUST_CHECK int ct_stat_print_read_key(const struct ct_stat_options *options,
-                                         const char *token_env, struct ct_err *err);
+/* Writes the read key of the job with this token. CT_EINVAL: it is NULL. CT_EIO, CT_ENOMEM. */
+CT_MUST_CHECK int ct_stat_print_read_key(const struct ct_token *token, struct ct_err *err);
 
 /* Writes to standard error which jobs there are, since one of them must be named. */
 void ct_stat_print_choices(const struct ct_job_entry *entries, int count);

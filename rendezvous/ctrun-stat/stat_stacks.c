@@ -8,9 +8,9 @@
 #include "common/clock.h"
 #include "common/text.h"
 #include "rendezvous/admission/token.h"
+#include "rendezvous/ctrun-stat/stat_proof.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/http/status.h"
-#include "rendezvous/wire/http_client.h"
 #include "rendezvous/wire/json.h"
 
 #include <limits.h>
@@ -79,17 +79,27 @@ static int add_answer(const char *host, const char *text, bool is_given, struct 
     return ct_buf_status(out);
 }
 
+/* Why a machine is not asked. The store's own word is for a browser, unless the token is proved. */
+static const char *refusal(const struct ct_token *token, bool has_proven, const char *word)
+{
+    if (has_proven) {
+        return word;
+    }
+    return token != NULL ? ct_stat_proof_not_wanted
+                         : "give the job's token with --token-file or CTRUN_TOKEN; a job without "
+                           "one tells this to its own user only";
+}
+
 static int read_answer(const struct ct_buf *bytes, const struct ct_http_reply *reply,
-                       const char *host, const char *token, struct tally *tally, struct ct_buf *out)
+                       const char *host, const struct ct_token *token, bool has_proven,
+                       struct tally *tally, struct ct_buf *out)
 {
     cJSON *json =
         cJSON_ParseWithLength((const char *)ct_buf_bytes(bytes) + reply->body, reply->len);
     const char *text = reply->code != 403 ? ct_json_text(json, "text", NULL) : NULL;
     const char *why = ct_json_text(json, "error", "the answer is of an unknown kind");
     if (reply->code == 403) {
-        why = token[0] != '\0' ? "the token is not that of the job"
-                               : "give the job's token with --token-file or CTRUN_TOKEN; a job "
-                                 "without one tells this to its own user only";
+        why = refusal(token, has_proven, why);
     }
     if (text != NULL && text[0] == '\0') {
         text = NULL;
@@ -101,19 +111,21 @@ static int read_answer(const struct ct_buf *bytes, const struct ct_http_reply *r
     return rc;
 }
 
-static int ask_machine(const struct ct_stat_options *options, const char *token, const char *host,
-                       int job, int rank, struct tally *tally, struct ct_buf *out)
+static int ask_machine(const struct ct_stat_options *options, const char *host, int job, int rank,
+                       struct tally *tally, struct ct_buf *out)
 {
     char path[64];
     struct ct_buf bytes = CT_BUF_INIT;
     struct ct_http_reply reply;
     struct ct_err err = {0};
+    bool has_proven = false;
     (void)snprintf(path, sizeof(path), "/page/ask/stacks/%d/%d", job, rank);
-    const struct ct_http_request request = {.method = "POST", .path = path, .bearer = token};
+    const struct ct_http_proof_page page = {"POST", path};
     int64_t deadline_ns = ct_deadline_in(NULL, (int64_t)options->timeout_s * 1000);
-    int rc = ct_http_ask(&options->where, &request, deadline_ns, &bytes, &reply, &err);
+    int rc = ct_stat_proof_ask(&options->where, &page, options->token, deadline_ns, &bytes, &reply,
+                               &has_proven, &err);
     if (rc == 0) {
-        rc = read_answer(&bytes, &reply, host, token, tally, out);
+        rc = read_answer(&bytes, &reply, host, options->token, has_proven, tally, out);
     } else {
         rc = add_answer(host, err.text, false, tally, out);
     }
@@ -121,8 +133,8 @@ static int ask_machine(const struct ct_stat_options *options, const char *token,
     return rc;
 }
 
-static int ask_all(const struct ct_stat_options *options, const char *token,
-                   const struct cJSON *status, struct ct_buf *out, struct ct_err *err)
+int ct_stat_stacks(const struct ct_stat_options *options, const struct cJSON *status,
+                   struct ct_buf *out, struct ct_err *err)
 {
     struct tally tally = {0};
     bool several = cJSON_GetObjectItemCaseSensitive(status, "jobs") != NULL;
@@ -140,7 +152,7 @@ static int ask_all(const struct ct_stat_options *options, const char *token,
             (void)ct_text_excerpt(ct_stat_name(worker, "host", name), host);
             (void)ct_text_excerpt(ct_stat_name(job, "run_id", name), id);
             ct_buf_addf(out, "%s%s%s:\n", host, several ? ", job " : "", several ? id : "");
-            if (ask_machine(options, token, host, number, (int)rank, &tally, out) != 0) {
+            if (ask_machine(options, host, number, (int)rank, &tally, out) != 0) {
                 return ct_err_set(err, CT_ENOMEM, "out of memory");
             }
         }
@@ -154,16 +166,4 @@ static int ask_all(const struct ct_stat_options *options, const char *token,
         (void)ct_err_set(err, CT_ENOENT, "no machine gave a stack; %s: %s", tally.host, tally.why);
     }
     return CT_STAT_STACKS_E_NONE;
-}
-
-int ct_stat_stacks(const struct ct_stat_options *options, const char *token_env,
-                   const struct cJSON *status, struct ct_buf *out, struct ct_err *err)
-{
-    struct ct_token token = {0};
-    int rc = ct_token_find(options->token_file, token_env, &token, err);
-    if (rc == 0) {
-        rc = ask_all(options, token.text, status, out, err);
-    }
-    ct_token_wipe(&token);
-    return rc;
 }

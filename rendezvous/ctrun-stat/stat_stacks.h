@@ -14,12 +14,10 @@ struct cJSON;
 enum { CT_STAT_STACKS_E_NONE = 1 };
 
 /* Asks the machines in `status`, one after the other, and appends their answers below a line with
- * the machine's name. A machine that does not answer has a line that says why. `token_env` is the
- * value of CT_TOKEN_ENV, or NULL. CT_STAT_STACKS_E_NONE if no machine has told where any worker
- * stands, or no workers run: *err says why, and what was appended may be shown. CT_ENOMEM; errors
- * of ct_token_find(). */
-CT_MUST_CHECK int ct_stat_stacks(const struct ct_stat_options *options, const char *token_env,
-                                 const struct cJSON *status, struct ct_buf *out,
-                                 struct ct_err *err);
+ * the machine's name. A machine that does not answer has a line that says why.
+ * CT_STAT_STACKS_E_NONE if no machine has told where any worker stands, or no workers run: *err
+ * says why, and what was appended may be shown. CT_ENOMEM. */
+CT_MUST_CHECK int ct_stat_stacks(const struct ct_stat_options *options, const struct cJSON *status,
+                                 struct ct_buf *out, struct ct_err *err);
 
 #endif

@@ -243,8 +243,8 @@ static void ask(uv_work_t *work)
     struct watch *watch = work->data;
     watch->err = (struct ct_err){0};
     watch->answer = NULL;
-    watch->rc =
-        ct_stat_ask(&watch->options->where, watch->options->timeout_s, &watch->answer, &watch->err);
+    watch->rc = ct_stat_ask(&watch->options->where, watch->options->token,
+                            watch->options->timeout_s, &watch->answer, &watch->err);
 }
 
 /* Does the answer come from the store of another job? */
@@ -411,7 +411,8 @@ static int ask_first(struct watch *watch, struct ct_err *err)
 {
     const struct ct_stat_watch_options *options = watch->options;
     for (;;) {
-        int rc = ct_stat_ask(&options->where, options->timeout_s, &watch->answer, err);
+        int rc =
+            ct_stat_ask(&options->where, options->token, options->timeout_s, &watch->answer, err);
         if (rc == 0 || !ct_stat_ask_may_answer(err)) {
             watch->is_silent = false;
             return rc;
@@ -452,7 +453,8 @@ int ct_stat_watch_run(const struct ct_stat_watch_options *options, struct ct_sta
         quit(&watch);
     } else {
         /* Without it the end is seen as that of the store. */
-        (void)!ct_stat_end_open(&watch.end, &watch.loop, &options->where, on_end, &watch);
+        (void)!ct_stat_end_open(&watch.end, &watch.loop, &options->where, options->token, on_end,
+                                &watch);
         if (options->print == NULL) {
             enter(&watch);
             draw(&watch);

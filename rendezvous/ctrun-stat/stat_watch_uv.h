@@ -12,9 +12,11 @@
 #include <stdbool.h>
 
 struct cJSON;
+struct ct_token;
 
 struct ct_stat_watch_options {
     struct ct_endpoint where;
+    const struct ct_token *token; /* to prove to a store that does not admit us; NULL = none */
     int timeout_s;
     int out_fd; /* a terminal, if there is no `print` */
     int in_fd;  /* keys come from it if it is a terminal */

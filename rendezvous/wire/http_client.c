@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Happy path: connect, send one request, read until the announced length or the end of the
- * connection. Failure modes: nobody listens, the deadline passes, the answer is too long, is no
- * HTTP or ends early. The descriptor is closed here; the bytes belong to the caller.
+ * connection; after a 401 perhaps a second request. Failure modes: nobody listens, the deadline
+ * passes, the answer is too long, is no HTTP or ends early. The descriptor is closed here; the
+ * bytes belong to the caller.
  */
 #include "rendezvous/wire/http_client.h"
 
@@ -75,20 +76,25 @@ static int parse_length(const char *digits, size_t count, size_t *out)
     return 0;
 }
 
-/* Reads the header lines, which end with CR LF. Without Content-Length *body_len stays as it is. */
-static int parse_headers(const char *head, size_t len, size_t *body_len)
+/* Reads the header lines, which end with CR LF. Without Content-Length out->len stays as it is. */
+static int parse_headers(const char *head, size_t len, struct ct_http_reply *out)
 {
     const char *line = head, *end = head + len;
     while (line < end) {
         const char *stop = memmem(line, (size_t)(end - line), "\r\n", 2);
         size_t line_len = (size_t)((stop != NULL ? stop : end) - line), value_len = 0;
         const char *value = header_value(line, line_len, "Content-Length", &value_len);
-        int rc = value != NULL ? parse_length(value, value_len, body_len) : 0;
+        int rc = value != NULL ? parse_length(value, value_len, &out->len) : 0;
         if (rc != 0) {
             return rc;
         }
         if (header_value(line, line_len, "Transfer-Encoding", &value_len) != NULL) {
             return CT_EPROTO;
+        }
+        value = header_value(line, line_len, "WWW-Authenticate", &value_len);
+        if (value != NULL && out->challenge_len == 0) {
+            out->challenge = (size_t)(value - head);
+            out->challenge_len = value_len;
         }
         line += line_len + 2;
     }
@@ -110,7 +116,7 @@ int ct_http_reply_parse(const char *bytes, size_t len, bool ended, struct ct_htt
     struct ct_http_reply reply = {.body = (size_t)(gap - bytes) + 4, .len = unknown};
     int rc = parse_first_line(bytes, reply.body - 4, &reply.code);
     if (rc == 0) {
-        rc = parse_headers(bytes, reply.body - 4, &reply.len);
+        rc = parse_headers(bytes, reply.body - 4, &reply);
     }
     if (rc == CT_ELIMIT || (rc == 0 && reply.len == unknown && len > CT_HTTP_REPLY_MAX)) {
         return ct_err_set(err, CT_ELIMIT, "the answer is longer than %zu bytes", CT_HTTP_REPLY_MAX);
@@ -135,16 +141,16 @@ int ct_http_reply_parse(const char *bytes, size_t len, bool ended, struct ct_htt
 /* ---- asking --------------------------------------------------------------------------------- */
 
 static int send_request(int fd, const struct ct_endpoint *where,
-                        const struct ct_http_request *request, int64_t deadline_ns,
-                        struct ct_err *err)
+                        const struct ct_http_request *request, const char *authorization,
+                        bool is_last, int64_t deadline_ns, struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT;
     char host[CT_ADDR_JOIN_MAX];
     ct_addr_join(where->host, where->port, host, sizeof(host));
-    ct_buf_addf(&text, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", request->method,
-                request->path, host);
-    if (request->bearer != NULL && request->bearer[0] != '\0') {
-        ct_buf_addf(&text, "Authorization: Bearer %s\r\n", request->bearer);
+    ct_buf_addf(&text, "%s %s HTTP/1.1\r\nHost: %s\r\n%s", request->method, request->path, host,
+                is_last ? "Connection: close\r\n" : "");
+    if (authorization != NULL) {
+        ct_buf_addf(&text, "Authorization: %s\r\n", authorization);
     }
     ct_buf_addf(&text, "%s\r\n",
                 strcmp(request->method, "POST") == 0 ? "Content-Length: 0\r\n" : "");
@@ -179,6 +185,22 @@ static int receive_reply(int fd, int64_t deadline_ns, struct ct_buf *bytes,
     }
 }
 
+/* Sends the request again with what the caller makes of the challenge. */
+static int ask_again(int fd, const struct ct_endpoint *where, const struct ct_http_request *request,
+                     int64_t deadline_ns, struct ct_buf *bytes, struct ct_http_reply *out,
+                     struct ct_err *err)
+{
+    const char *authorization = NULL;
+    const char *challenge = (const char *)ct_buf_bytes(bytes) + out->challenge;
+    int rc =
+        request->on_challenge(request->data, challenge, out->challenge_len, &authorization, err);
+    ct_buf_reset(bytes);
+    if (rc == 0) {
+        rc = send_request(fd, where, request, authorization, true, deadline_ns, err);
+    }
+    return rc == 0 ? receive_reply(fd, deadline_ns, bytes, out, err) : rc;
+}
+
 int ct_http_ask(const struct ct_endpoint *where, const struct ct_http_request *request,
                 int64_t deadline_ns, struct ct_buf *bytes, struct ct_http_reply *out,
                 struct ct_err *err)
@@ -188,9 +210,13 @@ int ct_http_ask(const struct ct_endpoint *where, const struct ct_http_request *r
     if (rc != 0) {
         return rc;
     }
-    rc = send_request(fd, where, request, deadline_ns, err);
+    bool is_last = request->on_challenge == NULL;
+    rc = send_request(fd, where, request, request->authorization, is_last, deadline_ns, err);
     if (rc == 0) {
         rc = receive_reply(fd, deadline_ns, bytes, out, err);
+    }
+    if (rc == 0 && out->code == 401 && !is_last) {
+        rc = ask_again(fd, where, request, deadline_ns, bytes, out, err);
     }
     (void)close(fd);
     return rc;

@@ -23,6 +23,8 @@ struct ct_http_reply {
     int code;
     size_t body; /* where the body begins */
     size_t len;  /* of the body */
+    /* Where the value of the first WWW-Authenticate is, and its length; 0 = there is none. */
+    size_t challenge, challenge_len;
 };
 
 /* Outcome of ct_http_reply_parse(): the reply is not complete yet. */
@@ -35,11 +37,17 @@ CT_MUST_CHECK int ct_http_reply_parse(const char *bytes, size_t len, bool ended,
 
 struct ct_http_request {
     const char *method, *path;
-    const char *bearer; /* proves who asks; NULL or "" = nothing does */
+    const char *authorization; /* the value of this header; NULL = none */
+    /* Makes another value from the challenge of a reply with code 401, with which the request is
+     * sent once more, on the same connection. A failure becomes that of ct_http_ask(). NULL = a 401
+     * is a reply like any other. */
+    int (*on_challenge)(void *data, const char *challenge, size_t len, const char **authorization,
+                        struct ct_err *err);
+    void *data;
 };
 
-/* Sends a request without a body and appends the whole reply to `bytes`. *out says where its body
- * is. Errors also as in rendezvous/wire/sock.h. */
+/* Sends a request without a body and puts the whole reply into `bytes`, which must be empty. *out
+ * says where its body is. Errors also as in rendezvous/wire/sock.h. */
 CT_MUST_CHECK int ct_http_ask(const struct ct_endpoint *where,
                               const struct ct_http_request *request, int64_t deadline_ns,
                               struct ct_buf *bytes, struct ct_http_reply *out, struct ct_err *err);

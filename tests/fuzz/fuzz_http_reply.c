@@ -38,6 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CT_ASSERT(rc != CT_HTTP_E_MORE);
     if (rc == 0) {
         CT_ASSERT(whole.body <= size && whole.len <= size - whole.body);
+        CT_ASSERT(whole.challenge <= whole.body &&
+                  whole.challenge_len <= whole.body - whole.challenge);
         show(bytes + whole.body, whole.len);
     }
     /* What is complete early stays what it is when more comes. */

@@ -5,6 +5,7 @@ namespace at the end of a virtual cable."""
 import hmac
 import os
 import re
+import signal
 import sys
 
 import testlib
@@ -138,6 +139,47 @@ class Access(testlib.Case):
             result = self.run_program(*argv, **kwargs)
             self.assertEqual(result.out, want, result)
         self.assertEqual(self.ask(self.net.stranger, SERVER4), "refused")
+
+    def stat(self, where, *args, env=None):
+        return self.run_program(*where, program("ctrun-stat"), *args, f"{SERVER4}:{self.port}", env=env)
+
+    def test_ctrun_stat_proves_the_token_from_another_machine(self):
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+        token = self.tmp / "token"
+        token.write_text("0123456789abcdef\n")
+        token.chmod(0o600)
+        self.serve("--token-file", str(token))
+        for args, env in ((("--token-file", token), None), ((), {"CTRUN_TOKEN": "0123456789abcdef"})):
+            for form in ("--json", "--health"):
+                result = self.stat(self.net.stranger, form, *args, env=env)
+                self.assertEqual((result.code, result.err), (0, ""), result)
+        for args, env, why in (
+            ((), None, "this machine is not admitted; if the job has a token, name its file with --token-file"),
+            ((), {"CTRUN_TOKEN": "0123456789abcdeg"}, "the token is not that of the job"),
+            (("--token-file", self.tmp / "none"), None, "token file"),
+        ):
+            result = self.stat(self.net.stranger, *args, env=env)
+            self.assertEqual((result.code, result.out), (2, ""), result)
+            self.assertRegex(result.err, rf"^ctrun-stat: .*{re.escape(why)}[^\n]*\n$")
+        # The machine of the store is admitted with any token.
+        result = self.stat(self.net.server, "--health", env={"CTRUN_TOKEN": "0123456789abcdeg"})
+        self.assertEqual((result.code, result.out), (0, "healthy\n"), result)
+        # The watch hears of the end of the store as one that is admitted does.
+        watch = self.start(*self.net.stranger, program("ctrun-stat"), "--watch", "--health", "--token-file", token,
+                           f"{SERVER4}:{self.port}")  # fmt: skip
+        wait_until(lambda: watch.out.count("healthy") >= 2, "the store is asked again")
+        watch.signal(signal.SIGTERM)
+        self.assertEqual(watch.wait().err, "")
+        self.assertEqual(self.ask(self.net.stranger, SERVER4), "refused")
+
+    def test_ctrun_stat_of_a_stranger_is_refused_where_there_is_no_token(self):
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+        self.serve()
+        result = self.stat(self.net.stranger, env={"CTRUN_TOKEN": "0123456789abcdef"})
+        self.assertEqual((result.code, result.out), (2, ""), result)
+        self.assertIn("the store does not ask for a proof of the token", result.err)
 
     def test_named_network_is_served(self):
         self.serve("--allow", "192.0.2.0/24", "--allow", "10.9.0.0/30", "--allow", "fd09::/64")

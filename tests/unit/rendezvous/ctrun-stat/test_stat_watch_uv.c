@@ -18,12 +18,13 @@ static int asked, paused;
 static int silences;
 static char said[CT_ERR_TEXT_MAX];
 
-int __wrap_ct_stat_ask(const struct ct_endpoint *where, int timeout_s, struct cJSON **out,
-                       struct ct_err *err);
-int __wrap_ct_stat_ask(const struct ct_endpoint *where, int timeout_s, struct cJSON **out,
-                       struct ct_err *err)
+int __wrap_ct_stat_ask(const struct ct_endpoint *where, const struct ct_token *token, int timeout_s,
+                       struct cJSON **out, struct ct_err *err);
+int __wrap_ct_stat_ask(const struct ct_endpoint *where, const struct ct_token *token, int timeout_s,
+                       struct cJSON **out, struct ct_err *err)
 {
     (void)where;
+    (void)token;
     (void)timeout_s;
     (void)out;
     assert_in_range(asked, 0, sizeof(failures) / sizeof(failures[0]) - 1);

@@ -81,6 +81,30 @@ static void test_http_replies_are_parsed_or_refused(void **state)
     }
 }
 
+static void test_the_first_challenge_is_found(void **state)
+{
+    static const struct {
+        const char *head, *challenge;
+    } heads[] = {
+        {"HTTP/1.1 401 X\r\nContent-Length: 0\r\n\r\n", ""},
+        {"HTTP/1.1 401 X\r\nContent-Length: 0\r\nWWW-Authenticate:\r\n\r\n", ""},
+        {"HTTP/1.1 401 X\r\nwww-authenticate: \tBasic x \r\nContent-Length: 0\r\n\r\n", "Basic x"},
+        {"HTTP/1.1 401 X\r\nWWW-Authenticate: a\r\nWWW-Authenticate: b\r\nContent-Length: "
+         "0\r\n\r\n",
+         "a"},
+        {"HTTP/1.1 401 X\r\nContent-Length: 0\r\nX: WWW-Authenticate: a\r\n\r\n", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+        struct ct_http_reply reply = {0};
+        size_t len = strlen(heads[i].head);
+        assert_int_equal(ct_http_reply_parse(heads[i].head, len, false, &reply, NULL), 0);
+        assert_int_equal(reply.challenge_len, strlen(heads[i].challenge));
+        assert_memory_equal(heads[i].head + reply.challenge, heads[i].challenge,
+                            reply.challenge_len);
+    }
+}
+
 static void test_every_prefix_wants_more(void **state)
 {
     (void)state;
@@ -217,6 +241,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_http_replies_are_parsed_or_refused),
+        cmocka_unit_test(test_the_first_challenge_is_found),
         cmocka_unit_test(test_every_prefix_wants_more),
         cmocka_unit_test(test_a_reply_without_end_is_refused),
         cmocka_unit_test(test_a_page_is_asked_for_and_found_in_the_bytes),

@@ -496,7 +496,12 @@ void ct_agent_warm_wait(struct ct_agent_run *run)
 
 void ct_agent_warm_run(struct ct_agent_run *run)
 {
+    const struct ct_job_spec *job = run->job;
     if (run->warm.on) {
+        /* In a job of several machines the next generation can begin without a restart. */
+        if (!job->resolved->shared && run->report.story.restarts >= job->options->max_restarts) {
+            turn_off(run, "no restart is left");
+        }
         ct_warm_run(&run->warm.policy, ct_clock_now(NULL));
         look_soon(run);
     }

@@ -149,7 +149,7 @@ class Warm(WarmCase):
             port = probe.getsockname()[1]
         report = self.tmp / "report.json"
         job = self.start_ctrun(
-            "-n", 2, "--max-restarts", "1", "--master-port", port, "--report", report, "--warm", program,
+            "-n", 2, "--max-restarts", "2", "--master-port", port, "--report", report, "--warm", program,
             cwd=self.tmp, env={"LOGLEVEL": "info", "PYTHONPATH": packages},
         )  # fmt: skip
         self.addCleanup((self.tmp / "end").touch)

@@ -173,6 +173,18 @@ class Spares(WarmCase):
         program = self.program("import os, time\n{wait}first_generation()\n")
         self.assert_warm(self.restart(program, warm=("--warm=1",), spares=1), number=1)
 
+    def test_none_are_made_when_no_restart_is_left(self):
+        """They would take memory and time from the last generation, and nobody would use them."""
+        program = self.program("import os, time\n{wait}first_generation()\n"
+                               "while not os.path.exists('end'):\n  time.sleep(0.01)\n")  # fmt: skip
+        job = self.start_ctrun("-n", 2, "--max-restarts", "1", "--warm", program, cwd=self.tmp, env={"LOGLEVEL": "info"})
+        for rank in range(2):
+            job.wait_for(f"the spare of local rank {rank} is ready", LIMIT)
+        self.go.touch()
+        job.wait_for("--warm makes no spares: no restart is left", LIMIT)
+        (self.tmp / "end").touch()
+        self.assert_warm(job.wait(LIMIT))
+
     def test_no_memory_for_spares(self):
         program = self.program("import os, time\n{wait}first_generation()\nprint('done')\n")
         result = self.restart(program, warm=("--warm", "--warm-memory", "1"), spares=0)

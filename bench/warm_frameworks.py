@@ -27,7 +27,7 @@ import time
 
 import restart
 
-PACKAGES = ("lightning", "accelerate", "transformers")
+PACKAGES = ("lightning", "accelerate", "transformers", "deepspeed")
 DEADLINE = 600  # seconds; imports at idle priority
 WORKERS = 2
 
@@ -207,11 +207,31 @@ if __name__ == "__main__":
     Trainer(model=net, args=arguments, train_dataset=samples).train()
     finish(digest(net.parameters()))
 """,
+    # Without its operations: they are compiled where they are first used.
+    "deepspeed": """
+import hashlib, json, os, time
+import torch
+import deepspeed
+{finish}{data}
+if __name__ == "__main__":
+    deepspeed.ops.__compatible_ops__ = {{}}
+    x, y = data()
+    model = torch.nn.Linear(4, 1)
+    engine, *_ = deepspeed.initialize(
+        model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), dist_init_required=True,
+        config={{"train_micro_batch_size_per_gpu": 8, "zero_optimization": {{"stage": 1}},
+                "zero_allow_untested_optimizer": True}})
+    for begin in range(0, 64, 8):
+        engine.backward(torch.nn.functional.mse_loss(engine(x[begin : begin + 8]), y[begin : begin + 8]))
+        engine.step()
+    torch.distributed.destroy_process_group()
+    finish(digest(model.parameters()))
+""",
 }
 
 
-def make_venv(venv, torch_venv):
-    """With the frameworks, and with the packages of the other environment behind its own."""
+def make_venv(venv, torch_venv, packages=PACKAGES):
+    """With these packages, and with those of the other environment behind its own."""
     python = venv / "bin" / "python"
     if not python.exists():
         subprocess.run([torch_venv / "bin" / "python", "-m", "venv", venv], check=True)
@@ -221,9 +241,9 @@ def make_venv(venv, torch_venv):
         for each in (venv, torch_venv)
     ]
     pathlib.Path(folders[0], "torch.pth").write_text(folders[1] + "\n")
-    has = f"import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, {PACKAGES!r})))"
+    has = f"import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, {packages!r})))"
     if subprocess.run([python, "-c", has], check=False).returncode != 0:
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
     return python
 
 
@@ -242,7 +262,7 @@ class Run:
                 [args.build / "ctrun", "-n", str(WORKERS), "--max-restarts", "1", *(["--warm"] if warm else []), program],
                 stdout=log, stderr=subprocess.STDOUT, cwd=folder,
                 env={**os.environ, "PYTHON_EXEC": str(python), "OMP_NUM_THREADS": "1", "LOGLEVEL": "INFO",
-                     "PYTHONWARNINGS": "ignore", "WARM_FRAMEWORKS": str(folder)},
+                     "PYTHONWARNINGS": "ignore", "DS_ACCELERATOR": "cpu", "WARM_FRAMEWORKS": str(folder)},
             )  # fmt: skip
 
     @property

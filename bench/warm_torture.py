@@ -18,6 +18,7 @@ import argparse
 import collections
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -151,8 +152,9 @@ class Job:
     def end(self):
         """Lets the job end; returns how the agents have ended, None for one that does not."""
         (self.folder / "end").touch()
-        for pid in self.processes()["worker"]:
-            with contextlib.suppress(ProcessLookupError):  # one that became a worker just when it was to be stopped
+        # One that became a worker just when it was to be stopped has not written who it is, and counts as a spare.
+        for pid in itertools.chain(*self.processes().values()):
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         codes = []
         for agent in self.agents:

@@ -5,11 +5,14 @@
 the work again. What both generations give must be the same, cold and warm, and the second one must be of spares.
 
     bench/warm_frameworks.py [--build DIR] [--torch-venv DIR] [--venv DIR] [--only NAME,...] [--hurry]
-                             [--limit SECONDS] [--out FILE]
+                             [--limit SECONDS] [--out FILE] [--torch-tests DIR]
 
 The frameworks are installed from PyPI into a virtual environment of their own, unless they are there; it takes
 PyTorch from the one of tools/test --with-torch. --hurry (root only) as in bench/restart.py. The times are of one
 restart each and tell nothing but that it came to an end; bench/restart.py measures.
+
+With --torch-tests, which names the folder test/distributed/launcher of the sources of the PyTorch that is used, its own
+tests of torchrun are run in place of the programs, cold and warm (bench/frameworks/torch_tests.py).
 
 With --limit no program begins after that time, and none takes longer. A program that --out has as good is not run
 again. Ends with 1 when anything differs, and with 2 when a program has not been run.
@@ -26,6 +29,7 @@ import tempfile
 import time
 
 import restart
+from frameworks import torch_tests
 
 PACKAGES = ("lightning", "accelerate", "transformers", "deepspeed")
 DEADLINE = 600  # seconds; imports at idle priority
@@ -333,12 +337,17 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=restart.ROOT / "build")
     parser.add_argument("--torch-venv", type=pathlib.Path, default=restart.CACHE / "ctrun" / "torch-venv")
     parser.add_argument("--venv", type=pathlib.Path, default=restart.CACHE / "ctrun" / "frameworks-venv")
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(PROGRAMS))
+    parser.add_argument("--only", type=lambda text: text.split(","), help="programs or tests; default: all")
     parser.add_argument("--hurry", action="store_true")
     parser.add_argument("--limit", type=float, default=3600)
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--torch-tests", type=pathlib.Path)
     args = parser.parse_args()
     args.build = args.build.resolve()
+    if args.torch_tests is not None:
+        args.torch_tests = args.torch_tests.resolve()
+        return torch_tests.check(args, make_venv(args.venv.absolute(), args.torch_venv, torch_tests.PACKAGES))
+    args.only = args.only or list(PROGRAMS)
     args.end = time.monotonic() + args.limit
     results = json.loads(args.out.read_text()) if args.out is not None and args.out.exists() else {}
     python = make_venv(args.venv.absolute(), args.torch_venv)

@@ -162,8 +162,8 @@ static void request(struct ct_etcd_arbiter *arbiter, enum doing doing)
         txn.then[0] = get;
         txn.num_then = 1;
     }
-    txn.compares[0] = (struct ct_etcd_compare){
-        .key = arbiter->key, .what = CT_ETCD_MOD_REVISION, .value = arbiter->view.revision};
+    txn.compares[0] =
+        (struct ct_etcd_compare){.key = arbiter->key, .mod_revision = arbiter->view.revision};
     txn.num_compares = doing == WRITING ? 1 : 0;
     arbiter->doing = doing;
     if (rc == 0) {

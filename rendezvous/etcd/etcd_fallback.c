@@ -48,17 +48,6 @@ int ct_etcd_keep_alive(struct ct_etcd *etcd, int64_t lease, ct_etcd_done done, v
     return CT_EUNSUPPORTED;
 }
 
-int ct_etcd_revoke(struct ct_etcd *etcd, int64_t lease, ct_etcd_done done, void *data,
-                   struct ct_err *err)
-{
-    (void)lease;
-    (void)done;
-    (void)data;
-    (void)err;
-    CT_ASSERT(etcd != NULL);
-    return CT_EUNSUPPORTED;
-}
-
 void ct_etcd_close(struct ct_etcd *etcd)
 {
     CT_ASSERT(etcd == NULL);

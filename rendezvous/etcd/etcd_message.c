@@ -36,8 +36,6 @@ const char *ct_etcd_message_path(enum ct_etcd_call call)
         return "/v3/lease/grant";
     case CT_ETCD_KEEP_ALIVE:
         return "/v3/lease/keepalive";
-    case CT_ETCD_REVOKE:
-        return "/v3/lease/revoke";
     case CT_ETCD_LOGIN:
         break;
     }
@@ -86,17 +84,16 @@ static int add_compares(const struct ct_etcd_txn *txn, struct ct_buf *out, struc
     ct_buf_addf(out, "{\"compare\":[");
     for (int i = 0; rc == 0 && i < txn->num_compares; i++) {
         const struct ct_etcd_compare *c = &txn->compares[i];
-        bool mod = c->what == CT_ETCD_MOD_REVISION;
         rc = check_key(c->key, err);
         if (rc != 0) {
             return rc;
         }
-        if (c->value < 0) {
+        if (c->mod_revision < 0) {
             return ct_err_set(err, CT_EINVAL, "a revision of etcd is negative");
         }
-        ct_buf_addf(out, "%s{\"result\":\"EQUAL\",\"target\":\"%s\",\"%s\":\"%" PRId64 "\",",
-                    i > 0 ? "," : "", mod ? "MOD" : "CREATE",
-                    mod ? "mod_revision" : "create_revision", c->value);
+        ct_buf_addf(out,
+                    "%s{\"result\":\"EQUAL\",\"target\":\"MOD\",\"mod_revision\":\"%" PRId64 "\",",
+                    i > 0 ? "," : "", c->mod_revision);
         add_base64(out, "key", c->key, strlen(c->key));
         ct_buf_addf(out, "}");
     }
@@ -107,7 +104,6 @@ static int add_op(const struct ct_etcd_op *op, struct ct_buf *out, struct ct_err
 {
     static const char *const names[] = {
         [CT_ETCD_PUT] = "request_put",
-        [CT_ETCD_DELETE] = "request_delete_range",
         [CT_ETCD_GET] = "request_range",
     };
     int rc = check_key(op->key, err);
@@ -186,7 +182,7 @@ int ct_etcd_message_grant(int64_t ttl_s, struct ct_buf *out, struct ct_err *err)
     return finish(out, err);
 }
 
-int ct_etcd_message_lease(int64_t lease, struct ct_buf *out, struct ct_err *err)
+int ct_etcd_message_keep_alive(int64_t lease, struct ct_buf *out, struct ct_err *err)
 {
     if (lease <= 0) {
         return ct_err_set(err, CT_EINVAL, "%" PRId64 " is not a lease of etcd", lease);
@@ -429,10 +425,7 @@ static bool read_get(const cJSON *range, const char *key, char **memory, const c
     size_t room = (size_t)(memory_end - *memory) - 1;
     if (!read_bytes(kv, "value", room < CT_ETCD_VALUE_MAX ? room : CT_ETCD_VALUE_MAX, *memory,
                     &out->len) ||
-        !read_number(kv, "mod_revision", INT64_MAX, &out->mod_revision) ||
-        !read_number(kv, "create_revision", INT64_MAX, &out->create_revision) ||
-        !read_number(kv, "lease", INT64_MAX, &out->lease) || out->mod_revision == 0 ||
-        out->create_revision == 0) {
+        !read_number(kv, "mod_revision", INT64_MAX, &out->mod_revision) || out->mod_revision == 0) {
         return false;
     }
     out->found = true;
@@ -447,7 +440,6 @@ static bool read_txn(const cJSON *json, const struct ct_etcd_shape *shape, char 
 {
     static const char *const names[] = {
         [CT_ETCD_PUT] = "response_put",
-        [CT_ETCD_DELETE] = "response_delete_range",
         [CT_ETCD_GET] = "response_range",
     };
     const cJSON *succeeded = cJSON_GetObjectItemCaseSensitive(json, "succeeded");
@@ -503,7 +495,6 @@ static bool read_reply(enum ct_etcd_call call, const cJSON *json, const struct c
     case CT_ETCD_GRANT:
     case CT_ETCD_KEEP_ALIVE:
         return read_lease(json, call == CT_ETCD_GRANT, reply);
-    case CT_ETCD_REVOKE:
     case CT_ETCD_LOGIN:
         break;
     }

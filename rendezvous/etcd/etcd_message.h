@@ -3,10 +3,9 @@
  * The JSON that etcd's HTTP port takes and gives (versions 3.4, 3.5 and 3.6): bodies of requests,
  * and what the replies say. Pure.
  *
- *     POST /v3/kv/txn             compare some keys, then put, delete and get some
+ *     POST /v3/kv/txn             compare some keys, then put and get some
  *     POST /v3/lease/grant        a lease of some seconds
  *     POST /v3/lease/keepalive    a lease begins anew
- *     POST /v3/lease/revoke       a lease ends, and the keys that were put with it are deleted
  *     POST /v3/auth/authenticate  a token for a user's name and password
  */
 #ifndef CT_RENDEZVOUS_ETCD_ETCD_MESSAGE_H
@@ -37,19 +36,13 @@
 /* 30 years: a time in nanoseconds after now still fits into 64 bits. */
 #define CT_ETCD_TTL_MAX_S INT64_C(1000000000)
 
-/* All compares of a transaction must hold. A revision of 0 means that the key does not exist. */
-enum ct_etcd_compare_what {
-    CT_ETCD_MOD_REVISION,    /* the key was changed last by this revision */
-    CT_ETCD_CREATE_REVISION, /* the key was created by this revision */
-};
-
+/* All compares of a transaction must hold. */
 struct ct_etcd_compare {
     const char *key;
-    enum ct_etcd_compare_what what;
-    int64_t value;
+    int64_t mod_revision; /* the key was changed last by this revision; 0 = it does not exist */
 };
 
-enum ct_etcd_op_what { CT_ETCD_PUT, CT_ETCD_DELETE, CT_ETCD_GET };
+enum ct_etcd_op_what { CT_ETCD_PUT, CT_ETCD_GET };
 
 struct ct_etcd_op {
     enum ct_etcd_op_what what;
@@ -73,7 +66,7 @@ struct ct_etcd_value {
     bool found;
     const char *bytes; /* never NULL; a NUL follows, which `len` does not count */
     size_t len;
-    int64_t mod_revision, create_revision, lease; /* 0 if it was not found; lease 0 = none */
+    int64_t mod_revision; /* 0 if it was not found */
 };
 
 /* What a request has come to. `memory` is private. */
@@ -98,7 +91,6 @@ enum ct_etcd_call {
     CT_ETCD_TXN,
     CT_ETCD_GRANT,
     CT_ETCD_KEEP_ALIVE,
-    CT_ETCD_REVOKE,
     CT_ETCD_LOGIN,
 };
 
@@ -120,8 +112,7 @@ CT_MUST_CHECK int ct_etcd_message_txn(const struct ct_etcd_txn *txn, struct ct_e
 
 CT_MUST_CHECK int ct_etcd_message_grant(int64_t ttl_s, struct ct_buf *out, struct ct_err *err);
 
-/* Of a keep-alive and of a revoke. */
-CT_MUST_CHECK int ct_etcd_message_lease(int64_t lease, struct ct_buf *out, struct ct_err *err);
+CT_MUST_CHECK int ct_etcd_message_keep_alive(int64_t lease, struct ct_buf *out, struct ct_err *err);
 
 /* `out` must be empty, so that no copy of the password is left where it has grown. The caller wipes
  * it. Both texts are UTF-8. */

@@ -309,16 +309,5 @@ int ct_etcd_keep_alive(struct ct_etcd *etcd, int64_t lease, ct_etcd_done done, v
     if (rc != 0) {
         return rc;
     }
-    return queue_job(etcd, job, ct_etcd_message_lease(lease, &job->request.body, err));
-}
-
-int ct_etcd_revoke(struct ct_etcd *etcd, int64_t lease, ct_etcd_done done, void *data,
-                   struct ct_err *err)
-{
-    struct job *job = NULL;
-    int rc = new_job(etcd, CT_ETCD_REVOKE, done, data, &job, err);
-    if (rc != 0) {
-        return rc;
-    }
-    return queue_job(etcd, job, ct_etcd_message_lease(lease, &job->request.body, err));
+    return queue_job(etcd, job, ct_etcd_message_keep_alive(lease, &job->request.body, err));
 }

@@ -59,8 +59,6 @@ CT_MUST_CHECK int ct_etcd_grant(struct ct_etcd *etcd, int64_t ttl_s, ct_etcd_don
                                 struct ct_err *err);
 CT_MUST_CHECK int ct_etcd_keep_alive(struct ct_etcd *etcd, int64_t lease, ct_etcd_done done,
                                      void *data, struct ct_err *err);
-CT_MUST_CHECK int ct_etcd_revoke(struct ct_etcd *etcd, int64_t lease, ct_etcd_done done, void *data,
-                                 struct ct_err *err);
 
 /* Ends a running request at once and forgets those that wait; no `done` is called any more. The
  * loop must go on until the thread has ended and all is freed. NULL is allowed. */

@@ -5,12 +5,10 @@
  *
  *     get KEY
  *     put KEY VALUE LEASE             whatever it was
- *     create KEY VALUE LEASE          if it does not exist; else it is read
- *     swap KEY VALUE REVISION         if it was changed last by this revision; else it is read
- *     delete KEY
+ *     swap KEY VALUE REVISION         if it was changed last by this revision, 0 if it does not
+ *                                     exist; else it is read
  *     grant SECONDS
  *     keep-alive LEASE
- *     revoke LEASE
  */
 #include "common/num.h"
 #include "rendezvous/etcd/etcd_uv.h"
@@ -51,8 +49,6 @@ static void on_reply(void *data, const struct ct_etcd_reply *reply)
         CT_ASSERT(item != NULL && ct_json_add_bool(item, "found", value->found));
         CT_ASSERT(ct_json_add_text(item, "value", value->bytes));
         add_i64(item, "mod", value->mod_revision);
-        add_i64(item, "create", value->create_revision);
-        add_i64(item, "lease", value->lease);
     }
     struct ct_buf out = CT_BUF_INIT;
     CT_ASSERT(ct_json_print(json, &out) == 0);
@@ -76,18 +72,11 @@ static int ask_txn(struct requests *all, char **words, struct ct_err *err)
         txn.then[0] = (struct ct_etcd_op){
             .what = CT_ETCD_PUT, .key = key, .value = value, .len = strlen(value)};
     }
-    if (strcmp(words[0], "delete") == 0) {
-        txn.then[0].what = CT_ETCD_DELETE;
-    } else if (strcmp(words[0], "swap") == 0) {
-        txn.compares[0].value = number;
-    } else if (strcmp(words[0], "create") == 0) {
-        txn.compares[0].what = CT_ETCD_CREATE_REVISION;
-        txn.then[0].lease = number;
+    if (strcmp(words[0], "swap") == 0) {
+        txn.compares[0].mod_revision = number;
+        txn.num_compares = txn.num_otherwise = 1;
     } else {
         txn.then[0].lease = number;
-    }
-    if (strcmp(words[0], "swap") == 0 || strcmp(words[0], "create") == 0) {
-        txn.num_compares = txn.num_otherwise = 1;
     }
     return ct_etcd_txn(all->etcd, &txn, on_reply, all, err);
 }
@@ -103,9 +92,6 @@ static int ask(struct requests *all, char **words, struct ct_err *err)
     }
     if (strcmp(words[0], "keep-alive") == 0) {
         return ct_etcd_keep_alive(all->etcd, number, on_reply, all, err);
-    }
-    if (strcmp(words[0], "revoke") == 0) {
-        return ct_etcd_revoke(all->etcd, number, on_reply, all, err);
     }
     return ask_txn(all, words, err);
 }

@@ -93,7 +93,7 @@ int __wrap_ct_etcd_txn(struct ct_etcd *etcd, const struct ct_etcd_txn *txn, ct_e
     assert_non_null(value);
     memcpy(value, op->value, op->len); /* it is no text that ends */
     return call((struct rig_call){.what = WRITE,
-                                  .revision = txn->compares[0].value,
+                                  .revision = txn->compares[0].mod_revision,
                                   .lease = op->lease,
                                   .value = value,
                                   .done = done,

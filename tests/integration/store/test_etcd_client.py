@@ -70,10 +70,10 @@ class Values(ClientCase):
         self.assertFalse(self.first(client.ask("get", "k"))["found"])
 
         # The first one creates it, the second one sees who did.
-        created = client.ask("create", "k", "mine", 0)
+        created = client.ask("swap", "k", "mine", 0)
         self.assert_fine(created)
         self.assertTrue(created["succeeded"])
-        refused = client.ask("create", "k", "theirs", 0)
+        refused = client.ask("swap", "k", "theirs", 0)
         self.assertFalse(refused["succeeded"])
         value = self.first(refused)
         self.assertEqual((value["value"], value["mod"]), ("mine", created["revision"]))
@@ -84,27 +84,26 @@ class Values(ClientCase):
         late = client.ask("swap", "k", "late", value["mod"])
         self.assertFalse(late["succeeded"])
         seen = self.first(late)
-        self.assertEqual((seen["value"], seen["create"]), ("next", created["revision"]))
-        self.assertEqual(seen["mod"], swapped["revision"])
-        self.assert_fine(client.ask("delete", "k"))
+        self.assertEqual((seen["value"], seen["mod"]), ("next", swapped["revision"]))
+        self.etcdctl("del", "k")
         self.assertFalse(self.first(client.ask("get", "k"))["found"])
+        self.assertTrue(client.ask("swap", "k", "again", 0)["succeeded"])
 
-        # A key ends with its lease, and a lease that is revoked ends at once.
+        # A key ends with its lease.
         lease = client.ask("grant", 3600)
         self.assert_fine(lease)
         self.assertEqual(lease["ttl"], 3600)
-        self.assertTrue(client.ask("create", "leased", "x", lease["lease"])["succeeded"])
-        self.assertEqual(self.first(client.ask("get", "leased"))["lease"], lease["lease"])
+        self.assert_fine(client.ask("put", "leased", "x", lease["lease"]))
+        self.assertTrue(self.first(client.ask("get", "leased"))["found"])
         kept = client.ask("keep-alive", lease["lease"])
         self.assert_fine(kept)
         self.assertEqual(kept["ttl"], 3600)
-        self.assert_fine(client.ask("revoke", lease["lease"]))
+        self.etcdctl("lease", "revoke", f"{lease['lease']:x}")
         self.assertFalse(self.first(client.ask("get", "leased"))["found"])
         self.assertEqual(client.ask("keep-alive", lease["lease"])["ttl"], 0)
-        for words in (("revoke", lease["lease"]), ("put", "leased", "x", lease["lease"])):
-            gone = client.ask(*words)
-            self.assertEqual(gone["rc"], "not found")
-            self.assertEqual(gone["error"], f"etcd at {self.url}: the lease has ended")
+        gone = client.ask("put", "leased", "x", lease["lease"])
+        self.assertEqual(gone["rc"], "not found")
+        self.assertEqual(gone["error"], f"etcd at {self.url}: the lease has ended")
 
         # One that nobody keeps ends by itself.
         short = client.ask("grant", 1)

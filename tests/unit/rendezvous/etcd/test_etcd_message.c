@@ -30,10 +30,10 @@ static int reset(void **state)
 
 /* If "k" was never changed it is put, else it is read. */
 static const struct ct_etcd_txn claim = {
-    .compares = {{.key = "k", .what = CT_ETCD_MOD_REVISION, .value = 0}},
+    .compares = {{.key = "k"}},
     .num_compares = 1,
     .then = {{.what = CT_ETCD_PUT, .key = "k", .value = "\0v", .len = 2, .lease = 77},
-             {.what = CT_ETCD_DELETE, .key = "old"}},
+             {.what = CT_ETCD_PUT, .key = "other"}},
     .num_then = 2,
     .otherwise = {{.what = CT_ETCD_GET, .key = "k"}, {.what = CT_ETCD_GET, .key = "other"}},
     .num_otherwise = 2,
@@ -48,22 +48,22 @@ static void test_bodies(void **state)
         "{\"compare\":[{\"result\":\"EQUAL\",\"target\":\"MOD\",\"mod_revision\":\"0\","
         "\"key\":\"aw==\"}],"
         "\"success\":[{\"request_put\":{\"key\":\"aw==\",\"lease\":\"77\",\"value\":\"AHY=\"}},"
-        "{\"request_delete_range\":{\"key\":\"b2xk\"}}],"
+        "{\"request_put\":{\"key\":\"b3RoZXI=\",\"lease\":\"0\",\"value\":\"\"}}],"
         "\"failure\":[{\"request_range\":{\"key\":\"aw==\"}},"
         "{\"request_range\":{\"key\":\"b3RoZXI=\"}}]}");
     ct_buf_reset(&out);
-    const struct ct_etcd_txn created = {
-        .compares = {{.key = "k", .what = CT_ETCD_CREATE_REVISION, .value = INT64_MAX}},
+    const struct ct_etcd_txn nothing = {
+        .compares = {{.key = "k", .mod_revision = INT64_MAX}},
         .num_compares = 1,
     };
-    assert_int_equal(ct_etcd_message_txn(&created, &shape, &out, &err), 0);
+    assert_int_equal(ct_etcd_message_txn(&nothing, &shape, &out, &err), 0);
     assert_string_equal(ct_buf_cstr(&out),
-                        "{\"compare\":[{\"result\":\"EQUAL\",\"target\":\"CREATE\","
-                        "\"create_revision\":\"9223372036854775807\",\"key\":\"aw==\"}],"
+                        "{\"compare\":[{\"result\":\"EQUAL\",\"target\":\"MOD\","
+                        "\"mod_revision\":\"9223372036854775807\",\"key\":\"aw==\"}],"
                         "\"success\":[],\"failure\":[]}");
     ct_buf_reset(&out);
     assert_int_equal(ct_etcd_message_grant(10, &out, &err), 0);
-    assert_int_equal(ct_etcd_message_lease(77, &out, &err), 0);
+    assert_int_equal(ct_etcd_message_keep_alive(77, &out, &err), 0);
     assert_string_equal(ct_buf_cstr(&out), "{\"TTL\":\"10\"}{\"ID\":\"77\"}");
     ct_buf_reset(&out);
     assert_int_equal(ct_etcd_message_login("j\"oe", "\\\n\xc3\xa9", &out), 0);
@@ -99,11 +99,11 @@ static void test_wrong_requests_are_refused(void **state)
     assert_int_equal(ct_etcd_message_txn(&txn, &shape, &out, &err), CT_EINVAL);
     txn.num_then = 0;
     txn.num_compares = 1;
-    txn.compares[0] = (struct ct_etcd_compare){.key = "k", .value = -1};
+    txn.compares[0] = (struct ct_etcd_compare){.key = "k", .mod_revision = -1};
     assert_int_equal(ct_etcd_message_txn(&txn, &shape, &out, &err), CT_EINVAL);
     assert_int_equal(ct_etcd_message_grant(0, &out, &err), CT_EINVAL);
     assert_int_equal(ct_etcd_message_grant(CT_ETCD_TTL_MAX_S + 1, &out, &err), CT_EINVAL);
-    assert_int_equal(ct_etcd_message_lease(0, &out, &err), CT_EINVAL);
+    assert_int_equal(ct_etcd_message_keep_alive(0, &out, &err), CT_EINVAL);
 }
 
 static enum ct_etcd_next read_text(enum ct_etcd_call call, long status, const char *text)
@@ -118,11 +118,11 @@ static enum ct_etcd_next read_text(enum ct_etcd_call call, long status, const ch
 static void test_transactions_are_understood(void **state)
 {
     (void)state;
-    assert_int_equal(
-        read_text(CT_ETCD_TXN, 200,
-                  "{" HEADER ",\"succeeded\":true,\"responses\":[{\"response_put\":{\"header\":"
-                  "{\"revision\":\"2\"}}},{\"response_delete_range\":{\"deleted\":\"1\"}}]}\n"),
-        CT_ETCD_DONE);
+    assert_int_equal(read_text(CT_ETCD_TXN, 200,
+                               "{" HEADER
+                               ",\"succeeded\":true,\"responses\":[{\"response_put\":{\"header\":"
+                               "{\"revision\":\"2\"}}},{\"response_put\":{}}]}\n"),
+                     CT_ETCD_DONE);
     assert_int_equal(reply.rc, 0);
     assert_true(reply.succeeded);
     assert_int_equal(reply.revision, 7);
@@ -143,9 +143,7 @@ static void test_transactions_are_understood(void **state)
     assert_true(reply.values[0].found);
     assert_int_equal(reply.values[0].len, 2);
     assert_memory_equal(reply.values[0].bytes, "\0v", 3);
-    assert_int_equal(reply.values[0].create_revision, 2);
     assert_true(reply.values[0].mod_revision == INT64_C(9007199254740991));
-    assert_true(reply.values[0].lease == INT64_MAX);
     assert_true(reply.values[1].found);
     assert_string_equal(reply.values[1].bytes, "");
     assert_int_equal(reply.values[1].mod_revision, 5);
@@ -176,8 +174,6 @@ static void test_leases_are_understood(void **state)
                      CT_ETCD_DONE);
     assert_int_equal(reply.lease, 23);
     assert_int_equal(reply.ttl_s, 0);
-    assert_int_equal(read_text(CT_ETCD_REVOKE, 200, "{" HEADER "}"), CT_ETCD_DONE);
-    assert_int_equal(read_text(CT_ETCD_REVOKE, 200, "{\"header\":{}}"), CT_ETCD_DONE);
 }
 
 /* `next`, the code and the text of what a member says. */
@@ -244,7 +240,7 @@ static void test_hostile_replies_are_refused(void **state)
     "{" HEADER ",\"responses\":[{\"response_range\":{\"kvs\":[{" fields \
     "}]}},{\"response_range\":{}}]}"
 #define KEY "\"key\":\"aw==\","
-#define REVISIONS "\"create_revision\":\"1\",\"mod_revision\":\"1\""
+#define REVISION "\"mod_revision\":\"1\""
     static const char *const txns[] = {
         "",
         "{",
@@ -269,28 +265,27 @@ static void test_hostile_replies_are_refused(void **state)
         "{\"response_range\":{}}]}",
         "{" HEADER ",\"responses\":[{\"response_range\":{\"kvs\":1}},{\"response_range\":{}}]}",
         "{" HEADER ",\"responses\":[{\"response_range\":{\"kvs\":[1]}},{\"response_range\":{}}]}",
-        "{" HEADER ",\"responses\":[{\"response_range\":{\"kvs\":[{" KEY REVISIONS
-        "},{" KEY REVISIONS "}]}},{\"response_range\":{}}]}",
-        KV(REVISIONS),                               /* no key */
-        KV("\"key\":\"eA==\"," REVISIONS),           /* another key */
-        KV("\"key\":\"aw\"," REVISIONS),             /* no padding */
-        KV("\"key\":7," REVISIONS),                  /* no text */
-        KV(KEY "\"mod_revision\":\"1\""),            /* never created */
-        KV(KEY "\"create_revision\":\"1\""),         /* never changed */
-        KV(KEY REVISIONS ",\"value\":\"A\""),        /* no base64 */
-        KV(KEY REVISIONS ",\"value\":\"AHY=AHY=\""), /* two */
-        KV(KEY REVISIONS ",\"value\":\"AH Y=\""),    /* a blank */
-        KV(KEY REVISIONS ",\"value\":\"AHY_\""),     /* the other alphabet */
-        KV(KEY REVISIONS ",\"value\":{}"),           /* no text */
-        KV(KEY REVISIONS ",\"lease\":\"-1\""),       /* negative */
-        KV(KEY REVISIONS ",\"lease\":\"9223372036854775808\""),
-        KV(KEY REVISIONS ",\"lease\":\"1e3\""),
-        KV(KEY REVISIONS ",\"lease\":\"\""),
-        KV(KEY REVISIONS ",\"lease\":1.5"),
-        KV(KEY REVISIONS ",\"lease\":1e300"),
-        KV(KEY REVISIONS ",\"lease\":-1"),
-        KV(KEY REVISIONS ",\"lease\":true"),
-        KV(KEY REVISIONS ",\"lease\":[]"),
+        "{" HEADER ",\"responses\":[{\"response_range\":{\"kvs\":[{" KEY REVISION "},{" KEY REVISION
+        "}]}},{\"response_range\":{}}]}",
+        KV(REVISION),                               /* no key */
+        KV("\"key\":\"eA==\"," REVISION),           /* another key */
+        KV("\"key\":\"aw\"," REVISION),             /* no padding */
+        KV("\"key\":7," REVISION),                  /* no text */
+        KV(KEY "\"create_revision\":\"1\""),        /* never changed */
+        KV(KEY REVISION ",\"value\":\"A\""),        /* no base64 */
+        KV(KEY REVISION ",\"value\":\"AHY=AHY=\""), /* two */
+        KV(KEY REVISION ",\"value\":\"AH Y=\""),    /* a blank */
+        KV(KEY REVISION ",\"value\":\"AHY_\""),     /* the other alphabet */
+        KV(KEY REVISION ",\"value\":{}"),           /* no text */
+        KV(KEY "\"mod_revision\":\"-1\""),          /* negative */
+        KV(KEY "\"mod_revision\":\"9223372036854775808\""),
+        KV(KEY "\"mod_revision\":\"1e3\""),
+        KV(KEY "\"mod_revision\":\"\""),
+        KV(KEY "\"mod_revision\":1.5"),
+        KV(KEY "\"mod_revision\":1e300"),
+        KV(KEY "\"mod_revision\":-1"),
+        KV(KEY "\"mod_revision\":true"),
+        KV(KEY "\"mod_revision\":[]"),
     };
     static const char *const leases[] = {
         "{" HEADER "}",
@@ -319,7 +314,7 @@ static void test_hostile_replies_are_refused(void **state)
 static char *long_reply(size_t len)
 {
     static const char head[] =
-        "{" HEADER ",\"responses\":[{\"response_range\":{\"kvs\":[{" KEY REVISIONS ",\"value\":\"";
+        "{" HEADER ",\"responses\":[{\"response_range\":{\"kvs\":[{" KEY REVISION ",\"value\":\"";
     static const char tail[] = "\"}]}},{\"response_range\":{}}]}";
     size_t digits = len / 3 * 4;
     char *text = malloc(sizeof(head) + digits + sizeof(tail));
@@ -430,7 +425,7 @@ static int ask_and_read(void *data)
 
 static void test_memory_may_run_out(void **state)
 {
-    static char text[] = KV(KEY REVISIONS ",\"value\":\"AHY=\"");
+    static char text[] = KV(KEY REVISION ",\"value\":\"AHY=\"");
     (void)state;
     assert_true(ct_fault_sweep(ask_and_read, text, 0) > 10);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Happy path: with a user, a login gives a token first; then the request is posted to the endpoint
- * that answered last, over a connection that libcurl has kept.
+ * that answered last, over a connection that libcurl has kept. libcurl is given the addresses of a
+ * name (etcd_name.h), and never asks for them itself, since its time limit for a connection would
+ * then be one for the name server, too.
  *
  * Other paths: a token that etcd does not know any more is renewed once in a request. An endpoint
  * that cannot be reached, is too slow, answers nonsense or says that it cannot answer is followed
- * by the next one, which then stays the first.
+ * by the next one, which then stays the first. Its name is looked up again meanwhile.
  *
  * Failure modes: a reply that is too long is cut off while it comes. When nobody answers, the error
  * has each endpoint with its reason, as far as they fit.
@@ -15,6 +17,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "rendezvous/etcd/etcd_load.h"
+#include "rendezvous/etcd/etcd_name.h"
 
 #include <inttypes.h>
 #include <sodium.h>
@@ -25,7 +28,6 @@
  * which does no harm. */
 #define OPTION_PROTOCOLS ((CURLoption)181)       /* until 7.84: a mask */
 #define OPTION_PROTOCOLS_STR ((CURLoption)10318) /* from 7.85 on */
-#define OPTION_QUICK_EXIT ((CURLoption)322)      /* from 7.87 on: close without waiting for DNS */
 
 /* The thread looks again this often even if libcurl and the wake descriptor say nothing. */
 #define LOOK_MS 1000
@@ -33,6 +35,7 @@
 struct ct_etcd_transfer {
     struct ct_etcd_settings settings;
     struct ct_etcd_limits limits;
+    struct ct_etcd_name *names[CT_ETCD_ENDPOINTS_MAX]; /* of each endpoint; NULL = an address */
     const atomic_bool *closing;
     int wake_fd;
     struct ct_curl curl;
@@ -122,7 +125,8 @@ static bool set_tls(struct ct_etcd_transfer *t)
 
 /* False when memory is out, which is all that can fail here. */
 static bool set_up(struct ct_etcd_transfer *t, const char *path, const struct ct_buf *body,
-                   const struct curl_slist *headers, int64_t timeout_ms)
+                   const struct curl_slist *headers, const struct curl_slist *known,
+                   int64_t timeout_ms)
 {
     __typeof__(curl_easy_setopt) *set = t->curl.easy_setopt;
     char url[CT_ETCD_URL_MAX + 32];
@@ -132,7 +136,6 @@ static bool set_up(struct ct_etcd_transfer *t, const char *path, const struct ct
     if (set(t->easy, OPTION_PROTOCOLS_STR, "http,https") != CURLE_OK) {
         (void)set(t->easy, OPTION_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
     }
-    (void)set(t->easy, OPTION_QUICK_EXIT, 1L);
     (void)set(t->easy, CURLOPT_NOSIGNAL, 1L);
     (void)set(t->easy, CURLOPT_FOLLOWLOCATION, 0L);
     (void)set(t->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -146,6 +149,7 @@ static bool set_up(struct ct_etcd_transfer *t, const char *path, const struct ct
     (void)set(t->easy, CURLOPT_POSTFIELDSIZE, (long)body->len);
     (void)set(t->easy, CURLOPT_POSTFIELDS, ct_buf_bytes(body));
     (void)set(t->easy, CURLOPT_HTTPHEADER, headers);
+    (void)set(t->easy, CURLOPT_RESOLVE, known);
     return set(t->easy, CURLOPT_URL, url) == CURLE_OK &&
            set(t->easy, CURLOPT_PROXY, "") == CURLE_OK && set_tls(t);
 }
@@ -207,15 +211,41 @@ static int explain(struct ct_etcd_transfer *t, CURLcode result, struct ct_err *e
     return ct_err_set(err, CT_EIO, "%s", reason);
 }
 
+/* Gives the addresses of the current endpoint's name; NULL if it has none. */
+static int find_addresses(struct ct_etcd_transfer *t, int64_t deadline_ns,
+                          struct curl_slist **known, struct ct_err *err)
+{
+    struct ct_etcd_name *name = t->names[t->current];
+    int64_t wait_ns = ct_deadline_in(NULL, t->limits.connect_ms);
+    char line[CT_ETCD_NAME_MAX];
+    *known = NULL;
+    if (name == NULL) {
+        return 0;
+    }
+    int rc = ct_etcd_name_get(name, wait_ns < deadline_ns ? wait_ns : deadline_ns, t->wake_fd, line,
+                              err);
+    if (rc != 0) {
+        return rc;
+    }
+    *known = t->curl.slist_append(NULL, line);
+    return *known != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
+}
+
 /* Posts a body to the current endpoint. Gives HTTP's status, and the reply in t->reply. CT_EIO and
  * others say why not, CT_EABORTED that the transfer is being closed. */
 static int post(struct ct_etcd_transfer *t, const char *path, const struct ct_buf *body,
                 int64_t deadline_ns, long *status, struct ct_err *err)
 {
+    struct curl_slist *known;
+    int rc = find_addresses(t, deadline_ns, &known, err);
+    if (rc != 0) {
+        return rc;
+    }
     int64_t now = ct_clock_now(NULL);
     int64_t left_ms = (deadline_ns - now) / CT_NS_PER_MS;
     int64_t timeout_ms = left_ms < t->limits.attempt_ms ? left_ms : t->limits.attempt_ms;
     if (timeout_ms <= 0) { /* 0 would mean without end */
+        t->curl.slist_free_all(known);
         return ct_err_set(err, CT_ETIMEDOUT, "no time was left");
     }
     ct_buf_reset(&t->reply);
@@ -223,8 +253,7 @@ static int post(struct ct_etcd_transfer *t, const char *path, const struct ct_bu
     t->error[0] = '\0';
     struct curl_slist *headers = make_headers(t);
     CURLcode result = CURLE_OUT_OF_MEMORY;
-    int rc = 0;
-    if (headers != NULL && set_up(t, path, body, headers, timeout_ms) &&
+    if (headers != NULL && set_up(t, path, body, headers, known, timeout_ms) &&
         t->curl.multi_add_handle(t->multi, t->easy) == CURLM_OK) {
         rc = wait_for_end(t, now + (timeout_ms + LOOK_MS) * CT_NS_PER_MS, &result);
         (void)t->curl.easy_getinfo(t->easy, CURLINFO_RESPONSE_CODE, status);
@@ -232,6 +261,7 @@ static int post(struct ct_etcd_transfer *t, const char *path, const struct ct_bu
         (void)t->curl.multi_remove_handle(t->multi, t->easy);
     }
     t->curl.slist_free_all(headers);
+    t->curl.slist_free_all(known);
     if (rc != 0) {
         return ct_err_set(err, rc, rc == CT_EABORTED ? "it was closed" : "no answer in time");
     }
@@ -334,6 +364,16 @@ static void note_failure(struct ct_buf *reasons, const char *url, const char *re
     ct_buf_addf(reasons, "%s%s: %s", reasons->len > 0 ? "; " : "", url, reason);
 }
 
+/* An endpoint that is named may have moved if it does not answer. */
+static void judge_name(struct ct_etcd_name *name, enum ct_etcd_next next)
+{
+    if (name != NULL && next == CT_ETCD_DONE) {
+        ct_etcd_name_answered(name);
+    } else if (name != NULL && next == CT_ETCD_ELSEWHERE) {
+        ct_etcd_name_renew(name);
+    }
+}
+
 /* What the caller is told when no endpoint has answered. */
 static void report_failure(struct ct_etcd_transfer *t, const struct ct_etcd_request *request,
                            struct ct_buf *reasons, struct ct_etcd_reply *reply)
@@ -368,6 +408,7 @@ void ct_etcd_transfer_run(struct ct_etcd_transfer *t, const struct ct_etcd_reque
             break;
         }
         next = attempt(t, request, &renewed, reply);
+        judge_name(t->names[t->current], next);
         if (next == CT_ETCD_ELSEWHERE) {
             note_failure(&reasons, t->settings.urls[t->current], reply->err.text);
             t->current = (t->current + 1) % t->settings.num_urls;
@@ -384,6 +425,24 @@ void ct_etcd_transfer_run(struct ct_etcd_transfer *t, const struct ct_etcd_reque
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
+
+/* All names are looked up from the start, since a name server may be lost with a member of etcd. */
+static int open_names(struct ct_etcd_transfer *t, struct ct_err *err)
+{
+    for (int i = 0; i < t->settings.num_urls; i++) {
+        struct sockaddr_storage addr;
+        struct ct_endpoint ep;
+        socklen_t len;
+        int rc = ct_endpoint_parse(strstr(t->settings.urls[i], "://") + 3, CT_ETCD_PORT, &ep, err);
+        if (rc == 0 && !ct_addr_literal(ep.host, ep.port, &addr, &len)) {
+            rc = ct_etcd_name_open(ep.host, ep.port, &t->names[i], err);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
 
 int ct_etcd_transfer_open(const struct ct_etcd_settings *settings,
                           const struct ct_etcd_limits *limits, const atomic_bool *closing,
@@ -404,9 +463,11 @@ int ct_etcd_transfer_open(const struct ct_etcd_settings *settings,
     t->wake_fd = wake_fd;
     t->multi = t->curl.multi_init();
     t->easy = t->curl.easy_init();
-    if (t->multi == NULL || t->easy == NULL) {
+    rc = t->multi != NULL && t->easy != NULL ? open_names(t, err)
+                                             : ct_err_set(err, CT_ENOMEM, "out of memory");
+    if (rc != 0) {
         ct_etcd_transfer_close(t);
-        return ct_err_set(err, CT_ENOMEM, "out of memory");
+        return rc;
     }
     *out = t;
     return 0;
@@ -422,6 +483,9 @@ void ct_etcd_transfer_close(struct ct_etcd_transfer *t)
     }
     if (t->multi != NULL) {
         (void)t->curl.multi_cleanup(t->multi);
+    }
+    for (int i = 0; i < t->settings.num_urls; i++) {
+        ct_etcd_name_close(t->names[i]);
     }
     forget_token(t);
     ct_buf_fini(&t->reply);

@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 
 struct ct_etcd_limits {
-    int64_t connect_ms; /* for a connection with its TLS */
+    int64_t connect_ms; /* for a connection with its TLS; as long may a name take before it */
     int64_t attempt_ms; /* for one attempt at one endpoint, with the connection */
     int64_t request_ms; /* for a request in all, with its time in the queue */
 };
@@ -43,7 +43,7 @@ CT_MUST_CHECK int ct_etcd_transfer_open(const struct ct_etcd_settings *settings,
 void ct_etcd_transfer_run(struct ct_etcd_transfer *transfer, const struct ct_etcd_request *request,
                           struct ct_etcd_reply *reply);
 
-/* NULL is allowed. It may wait for a name server if libcurl is older than 7.87. */
+/* NULL is allowed. */
 void ct_etcd_transfer_close(struct ct_etcd_transfer *transfer);
 
 #endif

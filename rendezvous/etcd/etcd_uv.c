@@ -8,7 +8,7 @@
  * own deadline.
  *
  * Failure modes: all of them are in the reply of a request. After ct_etcd_close() the running one
- * ends because its wait is woken. Only an old libcurl that asks a name server can be late.
+ * ends because its wait is woken.
  *
  * Who frees: a request belongs to the list that it is in, and to the thread while it is in none.
  * The thread closes the transfer. Its last act is to wake the loop, which joins it and closes the

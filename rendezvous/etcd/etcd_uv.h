@@ -22,7 +22,7 @@
 /* All are in milliseconds and more than 0. */
 struct ct_etcd_options {
     const struct ct_etcd_settings *settings; /* copied */
-    int64_t connect_ms;                      /* for a connection with its TLS */
+    int64_t connect_ms; /* for a connection with its TLS; as long may a name take before it */
     int64_t attempt_ms; /* for one attempt at one endpoint, with the connection */
     int64_t request_ms; /* for a request in all, from the call on */
 };

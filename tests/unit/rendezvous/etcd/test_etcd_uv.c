@@ -7,9 +7,9 @@
 
 #include "common/clock.h"
 #include "rendezvous/etcd/etcd_uv.h"
+#include "tests/lib/etcd_member.h"
 #include "tests/lib/loop.h"
 
-#include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -26,128 +26,12 @@
 /* For waits that are meant to run out. */
 #define SHORT_MS 50
 
-#define MAX_REQUESTS 8
 #define HEADER "\"header\":{\"revision\":\"7\"}"
 #define FOUND                                                                                     \
     "{" HEADER ",\"succeeded\":true,\"responses\":[{\"response_range\":{\"kvs\":[{\"key\":\"aw==" \
     "\",\"create_revision\":\"2\",\"mod_revision\":\"3\",\"value\":\"djE=\"}]}}]}"
 #define BAD_TOKEN "{\"message\":\"etcdserver: invalid auth token\",\"code\":16}"
 #define NO_LEADER "{\"message\":\"etcdserver: no leader\",\"code\":14}"
-
-enum manner {
-    ANSWER, /* with the body and the status */
-    SILENT, /* nothing, until the client hangs up */
-    ENDLESS,
-};
-
-struct step {
-    enum manner manner;
-    int status;
-    const char *body;
-};
-
-/* Plays one member. The last step is repeated. */
-struct member {
-    int fd;
-    uint16_t port;
-    pthread_t thread;
-    struct step steps[MAX_REQUESTS];
-    int num_steps;
-    atomic_int num_requests;
-    atomic_bool hung_up;
-    char requests[MAX_REQUESTS][2048]; /* to be read when the thread has ended */
-};
-
-static int bind_any(uint16_t *port)
-{
-    struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof(addr);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
-    *port = ntohs(addr.sin_port);
-    return fd;
-}
-
-/* Reads head and body. False when the client has hung up. */
-static bool read_request(int fd, char *out, size_t size)
-{
-    size_t have = 0;
-    for (;;) {
-        ssize_t got = recv(fd, out + have, size - 1 - have, 0);
-        if (got <= 0) {
-            return false;
-        }
-        have += (size_t)got;
-        out[have] = '\0';
-        const char *length = strstr(out, "Content-Length: ");
-        const char *body = strstr(out, "\r\n\r\n");
-        if (length != NULL && body != NULL &&
-            strlen(body + 4) >= strtoul(length + strlen("Content-Length: "), NULL, 10)) {
-            return true;
-        }
-    }
-}
-
-static bool send_text(int fd, const char *text)
-{
-    return send(fd, text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text);
-}
-
-static void answer(struct member *m, int fd, const struct step *step)
-{
-    char text[4096];
-    (void)snprintf(text, sizeof(text),
-                   "HTTP/1.1 %d X\r\nLocation: http://127.0.0.1:%d/\r\nConnection: close\r\n"
-                   "Content-Length: %zu\r\n\r\n%s",
-                   step->status, m->port,
-                   step->manner == ENDLESS ? (size_t)1 << 30 : strlen(step->body), step->body);
-    if (step->manner != SILENT) {
-        (void)send_text(fd, text);
-    }
-    while (step->manner == ENDLESS && send_text(fd, text)) {
-    }
-    while (step->manner == SILENT && recv(fd, text, sizeof(text), 0) > 0) {
-    }
-    if (step->manner != ANSWER) {
-        m->hung_up = true;
-    }
-}
-
-static void *play(void *data)
-{
-    struct member *m = data;
-    for (;;) {
-        int fd = accept4(m->fd, NULL, NULL, SOCK_CLOEXEC);
-        if (fd < 0) {
-            return NULL;
-        }
-        int i = m->num_requests < MAX_REQUESTS ? m->num_requests : MAX_REQUESTS - 1;
-        if (read_request(fd, m->requests[i], sizeof(m->requests[i]))) {
-            m->num_requests++;
-            answer(m, fd, &m->steps[i < m->num_steps ? i : m->num_steps - 1]);
-        }
-        (void)close(fd);
-    }
-}
-
-static void member_start(struct member *m, const struct step *steps, int num)
-{
-    memset(m, 0, sizeof(*m));
-    memcpy(m->steps, steps, (size_t)num * sizeof(*steps));
-    m->num_steps = num;
-    m->fd = bind_any(&m->port);
-    assert_int_equal(listen(m->fd, 8), 0);
-    assert_int_equal(pthread_create(&m->thread, NULL, play, m), 0);
-}
-
-static void member_stop(struct member *m)
-{
-    (void)shutdown(m->fd, SHUT_RDWR);
-    assert_int_equal(pthread_join(m->thread, NULL), 0);
-    (void)close(m->fd);
-}
 
 /* ---- the client ----------------------------------------------------------------------------- */
 
@@ -231,14 +115,14 @@ static void get(struct rig *r)
 static const char *no_env[] = {NULL};
 static const char *with_user[] = {"ETCDCTL_USER=joe", "ETCDCTL_PASSWORD=secret", NULL};
 
-static const struct step found = {.status = 200, .body = FOUND};
-static const struct step silent = {.manner = SILENT, .body = ""};
+static const struct etcd_step found = {.status = 200, .body = FOUND};
+static const struct etcd_step silent = {.manner = ETCD_SILENT, .body = ""};
 
 static void test_requests_are_sent_and_answered(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
-    const struct step steps[] = {
+    const struct etcd_step steps[] = {
         found,
         {.status = 200, .body = "{" HEADER ",\"ID\":\"5\",\"TTL\":\"9\"}"},
         {.status = 200, .body = "{\"result\":{" HEADER ",\"ID\":\"5\"}}"},
@@ -246,7 +130,7 @@ static void test_requests_are_sent_and_answered(void **state)
          .body = "{\"message\":\"etcdserver: requested lease not found\",\"code\":5}"},
     };
     (void)state;
-    member_start(&m, steps, 4);
+    etcd_member_start(&m, steps, 4);
     rig_begin(&r, no_env, 1, &m.port);
     rig_open(&r);
     int64_t before = ct_clock_now(NULL);
@@ -274,7 +158,7 @@ static void test_requests_are_sent_and_answered(void **state)
     (void)snprintf(text, sizeof(text), "etcd at http://127.0.0.1:%d: the lease has ended", m.port);
     assert_string_equal(r.reply.err.text, text);
     rig_end(&r);
-    member_stop(&m);
+    etcd_member_stop(&m);
     assert_non_null(strstr(m.requests[0], "POST /v3/kv/txn HTTP/1.1\r\n"));
     assert_non_null(strstr(m.requests[0], "Content-Type: application/json\r\n"));
     assert_null(strstr(m.requests[0], "Expect"));
@@ -287,12 +171,12 @@ static void test_requests_are_sent_and_answered(void **state)
 
 static void test_the_endpoint_that_answers_is_kept(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
     uint16_t ports[2];
     (void)state;
-    int refused = bind_any(&ports[0]);
-    member_start(&m, &found, 1);
+    int refused = etcd_member_bind(&ports[0]);
+    etcd_member_start(&m, &found, 1);
     ports[1] = m.port;
     rig_begin(&r, no_env, 2, ports);
     rig_open(&r);
@@ -303,23 +187,23 @@ static void test_the_endpoint_that_answers_is_kept(void **state)
     assert_int_equal(r.reply.rc, 0);
     assert_int_equal(r.reply.attempts, 1);
     rig_end(&r);
-    member_stop(&m);
+    etcd_member_stop(&m);
     (void)close(refused);
 }
 
 static void test_a_member_that_cannot_answer_is_followed_by_the_next(void **state)
 {
-    static const struct step bad[] = {
+    static const struct etcd_step bad[] = {
         {.status = 503, .body = NO_LEADER},   {.status = 200, .body = "<html>"},
         {.status = 200, .body = "{}"},        {.status = 302, .body = ""},
-        {.status = 404, .body = "Not Found"}, {.manner = ENDLESS, .status = 200, .body = "{"},
+        {.status = 404, .body = "Not Found"}, {.manner = ETCD_ENDLESS, .status = 200, .body = "{"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        struct member first, second;
+        struct etcd_member first, second;
         struct rig r;
-        member_start(&first, &bad[i], 1);
-        member_start(&second, &found, 1);
+        etcd_member_start(&first, &bad[i], 1);
+        etcd_member_start(&second, &found, 1);
         const uint16_t ports[] = {first.port, second.port};
         rig_begin(&r, no_env, 2, ports);
         rig_open(&r);
@@ -327,22 +211,22 @@ static void test_a_member_that_cannot_answer_is_followed_by_the_next(void **stat
         assert_int_equal(r.reply.rc, 0);
         assert_int_equal(r.reply.attempts, 2);
         rig_end(&r);
-        member_stop(&first);
-        member_stop(&second);
+        etcd_member_stop(&first);
+        etcd_member_stop(&second);
         assert_int_equal(first.num_requests, 1); /* no redirect was followed */
     }
 }
 
 static void test_failures_name_each_endpoint(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
     uint16_t ports[2];
     char text[128];
-    const struct step step = {.status = 503, .body = NO_LEADER};
+    const struct etcd_step step = {.status = 503, .body = NO_LEADER};
     (void)state;
-    int refused = bind_any(&ports[0]);
-    member_start(&m, &step, 1);
+    int refused = etcd_member_bind(&ports[0]);
+    etcd_member_start(&m, &step, 1);
     ports[1] = m.port;
     rig_begin(&r, no_env, 2, ports);
     rig_open(&r);
@@ -355,19 +239,19 @@ static void test_failures_name_each_endpoint(void **state)
                    "; http://127.0.0.1:%d: it cannot answer now: etcdserver: no leader", ports[1]);
     assert_non_null(strstr(r.reply.err.text, text));
     rig_end(&r);
-    member_stop(&m);
+    etcd_member_stop(&m);
     (void)close(refused);
 }
 
 /* Only what all endpoints say alike is told by the code. */
 static void test_failures_that_differ_have_a_code_of_their_own(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     uint16_t nobody;
-    const struct step step = {.status = 404, .body = "Not Found"};
+    const struct etcd_step step = {.status = 404, .body = "Not Found"};
     (void)state;
-    int refused = bind_any(&nobody);
-    member_start(&m, &step, 1);
+    int refused = etcd_member_bind(&nobody);
+    etcd_member_start(&m, &step, 1);
     for (int alike = 0; alike < 2; alike++) {
         struct rig r;
         const uint16_t ports[] = {alike ? m.port : nobody, m.port};
@@ -377,17 +261,17 @@ static void test_failures_that_differ_have_a_code_of_their_own(void **state)
         assert_int_equal(r.reply.rc, alike ? CT_EPROTO : CT_EIO);
         rig_end(&r);
     }
-    member_stop(&m);
+    etcd_member_stop(&m);
     (void)close(refused);
 }
 
 static void test_a_silent_member_is_left_after_its_time(void **state)
 {
-    struct member first, second;
+    struct etcd_member first, second;
     struct rig r;
     (void)state;
-    member_start(&first, &silent, 1);
-    member_start(&second, &found, 1);
+    etcd_member_start(&first, &silent, 1);
+    etcd_member_start(&second, &found, 1);
     const uint16_t ports[] = {first.port, second.port};
     rig_begin(&r, no_env, 2, ports);
     r.options.attempt_ms = 1000; /* the second one must answer within it */
@@ -396,16 +280,16 @@ static void test_a_silent_member_is_left_after_its_time(void **state)
     assert_int_equal(r.reply.rc, 0);
     assert_int_equal(r.reply.attempts, 2);
     rig_end(&r);
-    member_stop(&first);
-    member_stop(&second);
+    etcd_member_stop(&first);
+    etcd_member_stop(&second);
 }
 
 static void test_a_request_has_a_deadline(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
     (void)state;
-    member_start(&m, &silent, 1);
+    etcd_member_start(&m, &silent, 1);
     rig_begin(&r, no_env, 1, &m.port);
     r.options.request_ms = SHORT_MS;
     rig_open(&r);
@@ -419,23 +303,23 @@ static void test_a_request_has_a_deadline(void **state)
     wait_for(&r, 2);
     assert_int_equal(r.reply.rc, CT_ETIMEDOUT);
     rig_end(&r);
-    member_stop(&m);
+    etcd_member_stop(&m);
 }
 
 static void test_an_endless_answer_is_cut_off(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
-    const struct step step = {.manner = ENDLESS, .status = 200, .body = "{\"a\":\""};
+    const struct etcd_step step = {.manner = ETCD_ENDLESS, .status = 200, .body = "{\"a\":\""};
     (void)state;
-    member_start(&m, &step, 1);
+    etcd_member_start(&m, &step, 1);
     rig_begin(&r, no_env, 1, &m.port);
     rig_open(&r);
     get(&r);
     assert_int_equal(r.reply.rc, CT_ELIMIT);
     assert_non_null(strstr(r.reply.err.text, "the reply is longer than 262144 bytes"));
     rig_end(&r);
-    member_stop(&m);
+    etcd_member_stop(&m);
     assert_true(m.hung_up);
 }
 
@@ -455,10 +339,10 @@ static int connection_to(uint16_t port)
 
 static void test_closing_ends_a_running_request(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
     (void)state;
-    member_start(&m, &silent, 1);
+    etcd_member_start(&m, &silent, 1);
     rig_begin(&r, no_env, 1, &m.port);
     rig_open(&r);
     for (int i = 0; i < 3; i++) {
@@ -474,16 +358,16 @@ static void test_closing_ends_a_running_request(void **state)
     assert_int_equal(ct_etcd_txn(r.etcd, &get_k, on_reply, &r, &r.err), CT_ECLOSED);
     ct_loop_end(&r.loop); /* well before LONG_MS */
     assert_int_equal(r.num_replies, 0);
-    member_stop(&m);
+    etcd_member_stop(&m);
     assert_true(m.hung_up);
 }
 
 static void test_a_callback_may_close(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
     (void)state;
-    member_start(&m, &found, 1);
+    etcd_member_start(&m, &found, 1);
     rig_begin(&r, no_env, 1, &m.port);
     rig_open(&r);
     r.close_in_callback = true;
@@ -493,15 +377,15 @@ static void test_a_callback_may_close(void **state)
     wait_for(&r, 1);
     rig_end(&r);
     assert_int_equal(r.num_replies, 1);
-    member_stop(&m);
+    etcd_member_stop(&m);
 }
 
 static void test_the_queue_is_bounded(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
     (void)state;
-    member_start(&m, &silent, 1);
+    etcd_member_start(&m, &silent, 1);
     rig_begin(&r, no_env, 1, &m.port);
     rig_open(&r);
     for (int i = 0; i < CT_ETCD_QUEUE_MAX; i++) {
@@ -510,7 +394,7 @@ static void test_the_queue_is_bounded(void **state)
     assert_int_equal(ct_etcd_txn(r.etcd, &get_k, on_reply, &r, &r.err), CT_EBUSY);
     assert_int_equal(ct_etcd_grant(r.etcd, 0, on_reply, &r, &r.err), CT_EBUSY);
     rig_end(&r);
-    member_stop(&m);
+    etcd_member_stop(&m);
 }
 
 /* The linker puts this in place of dlopen(). */
@@ -528,7 +412,7 @@ static void test_a_missing_libcurl_is_told(void **state)
     struct rig r;
     uint16_t port;
     (void)state;
-    int refused = bind_any(&port);
+    int refused = etcd_member_bind(&port);
     rig_begin(&r, no_env, 1, &port);
     no_library = true;
     assert_int_equal(ct_etcd_open(&r.loop, &r.options, &r.etcd, &r.err), CT_EUNSUPPORTED);
@@ -544,7 +428,7 @@ static void test_wrong_arguments_are_refused(void **state)
     struct rig r;
     uint16_t port;
     (void)state;
-    int refused = bind_any(&port);
+    int refused = etcd_member_bind(&port);
     rig_begin(&r, no_env, 1, &port);
     r.options.attempt_ms = 0;
     assert_int_equal(ct_etcd_open(&r.loop, &r.options, &r.etcd, &r.err), CT_EINVAL);
@@ -566,9 +450,9 @@ static void test_wrong_arguments_are_refused(void **state)
 
 static void test_a_token_is_renewed_once(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
-    const struct step steps[] = {
+    const struct etcd_step steps[] = {
         TOKEN("first"),
         found,
         {.status = 401, .body = BAD_TOKEN},
@@ -579,7 +463,7 @@ static void test_a_token_is_renewed_once(void **state)
         {.status = 401, .body = BAD_TOKEN},
     };
     (void)state;
-    member_start(&m, steps, 8);
+    etcd_member_start(&m, steps, 8);
     rig_begin(&r, with_user, 1, &m.port);
     rig_open(&r);
     get(&r);
@@ -592,7 +476,7 @@ static void test_a_token_is_renewed_once(void **state)
     assert_int_equal(r.reply.attempts, 2);
     assert_non_null(strstr(r.reply.err.text, "it does not accept the login"));
     rig_end(&r);
-    member_stop(&m);
+    etcd_member_stop(&m);
     assert_int_equal(m.num_requests, 8);
     assert_non_null(strstr(m.requests[0], "POST /v3/auth/authenticate "));
     assert_non_null(strstr(m.requests[0], "{\"name\":\"joe\",\"password\":\"secret\"}"));
@@ -604,9 +488,9 @@ static void test_a_token_is_renewed_once(void **state)
 
 static void test_a_user_where_none_is_wanted(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
-    const struct step steps[] = {
+    const struct etcd_step steps[] = {
         {.status = 412,
          .body = "{\"message\":\"etcdserver: authentication is not enabled\",\"code\":9}"},
         found,
@@ -616,7 +500,7 @@ static void test_a_user_where_none_is_wanted(void **state)
         found,
     };
     (void)state;
-    member_start(&m, steps, 5);
+    etcd_member_start(&m, steps, 5);
     rig_begin(&r, with_user, 1, &m.port);
     rig_open(&r);
     get(&r);
@@ -624,23 +508,23 @@ static void test_a_user_where_none_is_wanted(void **state)
     get(&r);
     assert_int_equal(r.reply.rc, 0);
     rig_end(&r);
-    member_stop(&m);
+    etcd_member_stop(&m);
     assert_null(strstr(m.requests[1], "Authorization"));
     assert_non_null(strstr(m.requests[4], "Authorization: first\r\n"));
 }
 
 static void test_refused_users_are_told_without_their_password(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
-    const struct step steps[] = {
+    const struct etcd_step steps[] = {
         {.status = 400,
          .body = "{\"message\":\"etcdserver: authentication failed, invalid user ID or "
                  "password\",\"code\":3}"},
         {.status = 400, .body = "{\"message\":\"secret\",\"code\":3}"},
     };
     (void)state;
-    member_start(&m, steps, 2);
+    etcd_member_start(&m, steps, 2);
     rig_begin(&r, with_user, 1, &m.port);
     rig_open(&r);
     get(&r);
@@ -653,34 +537,34 @@ static void test_refused_users_are_told_without_their_password(void **state)
     assert_int_equal(r.reply.rc, CT_EIO);
     assert_null(strstr(r.reply.err.text, "secret"));
     rig_end(&r);
-    member_stop(&m);
+    etcd_member_stop(&m);
 }
 
 static void test_a_missing_user_is_told(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     struct rig r;
-    const struct step step = {
+    const struct etcd_step step = {
         .status = 400, .body = "{\"message\":\"etcdserver: user name is empty\",\"code\":3}"};
     (void)state;
-    member_start(&m, &step, 1);
+    etcd_member_start(&m, &step, 1);
     rig_begin(&r, no_env, 1, &m.port);
     rig_open(&r);
     get(&r);
     assert_int_equal(r.reply.rc, CT_EPERM);
     assert_non_null(strstr(r.reply.err.text, "set ETCDCTL_USER and ETCDCTL_PASSWORD"));
     rig_end(&r);
-    member_stop(&m);
+    etcd_member_stop(&m);
     assert_int_equal(m.num_requests, 1);
 }
 
 static void test_files_of_tls_that_are_missing_are_told(void **state)
 {
     struct rig r;
-    struct member m;
+    struct etcd_member m;
     const char *env[] = {"ETCDCTL_CACERT=/nonexistent/ca.pem", NULL};
     (void)state;
-    member_start(&m, &found, 1);
+    etcd_member_start(&m, &found, 1);
     rig_begin(&r, env, 1, &m.port);
     rig_open(&r);
     get(&r);
@@ -688,7 +572,7 @@ static void test_files_of_tls_that_are_missing_are_told(void **state)
     assert_non_null(strstr(r.reply.err.text, "cannot use the files of ETCDCTL_CACERT: "));
     assert_non_null(strstr(r.reply.err.text, "/nonexistent/ca.pem"));
     rig_end(&r);
-    member_stop(&m);
+    etcd_member_stop(&m);
 }
 
 /* Does every thread but this one block SIGTERM? */
@@ -722,7 +606,7 @@ static void test_the_loop_keeps_the_signals(void **state)
     uint16_t port;
     sigset_t before, after;
     (void)state;
-    int refused = bind_any(&port);
+    int refused = etcd_member_bind(&port);
     rig_begin(&r, no_env, 1, &port);
     memset(&before, 0, sizeof(before));
     memset(&after, 0, sizeof(after));
@@ -738,7 +622,7 @@ static void test_the_loop_keeps_the_signals(void **state)
 /* Opens, asks once and closes. */
 static int ask_once(void *data)
 {
-    struct member *m = data;
+    struct etcd_member *m = data;
     static struct rig r;
     rig_begin(&r, no_env, 1, &m->port);
     int rc = ct_etcd_open(&r.loop, &r.options, &r.etcd, &r.err);
@@ -755,11 +639,11 @@ static int ask_once(void *data)
 
 static void test_memory_may_run_out(void **state)
 {
-    struct member m;
+    struct etcd_member m;
     (void)state;
-    member_start(&m, &found, 1);
+    etcd_member_start(&m, &found, 1);
     assert_true(ct_fault_sweep(ask_once, &m, 0) > 10);
-    member_stop(&m);
+    etcd_member_stop(&m);
 }
 
 int main(void)

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Happy path: the job is on this machine, and launcher/detach/attach.c shows it. Otherwise execute
- * the launch agent with a command line for the machine that has the job:
+ * Happy path: the job is on this machine, and launcher/detach/attach.c shows it. Otherwise start
+ * the launch agent with a command line for the machine that has the job, and wait for it:
  *
- *     ssh HOST "'/usr/bin/ctrun' --attach 'ID-0'"
+ *     ssh HOST "exec '/usr/bin/ctrun' --attach 'ID-0'"
  *
- * Its exit code is that of the ctrun there, and so that of the job.
+ * Its exit code is that of the ctrun there, and so that of the job. It stays in this process group,
+ * so that it can ask for a password on the terminal.
+ *
+ * Other paths: Ctrl-C ends ssh without a word and with code 255, so this process says that the job
+ * goes on.
  *
  * Failure modes: a launch agent that is not found is named. What ssh cannot reach, it says itself.
+ * When this process is killed, the launch agent gets SIGHUP.
  */
 #include "launcher/fleet/fleet_attach.h"
 
@@ -22,8 +27,14 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+/* What ssh ends with if it was interrupted, or could not reach the machine. */
+#define SSH_FAILED 255
 
 static void say(const char *text)
 {
@@ -46,9 +57,73 @@ static int fill_command(const struct ct_detached_job *job, struct ct_buf *out)
     return ct_buf_cstr(out) != NULL ? 0 : CT_ENOMEM;
 }
 
-/* Returns only if that fails. */
-static int become_agent(const struct ct_detached_job *job, char *const *env, const char *host,
-                        struct ct_err *err)
+/* Ends in the launch agent, or with the code of a shell that cannot execute it. */
+static _Noreturn void become_agent(const char *path, char **argv, char *const *env,
+                                   const sigset_t *mask)
+{
+    struct ct_err err = {0};
+    (void)prctl(PR_SET_PDEATHSIG, SIGHUP);
+    (void)signal(SIGPIPE, SIG_DFL);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    (void)pthread_sigmask(SIG_SETMASK, mask, NULL);
+    (void)execve(path, argv, env);
+    (void)ct_err_sys(&err, CT_EIO, errno, "the launch agent: cannot execute %s", path);
+    say(err.text);
+    _exit(CT_EXIT_SETUP);
+}
+
+/* Waits until it has ended. Returns its status, and whether Ctrl-C was pressed meanwhile. */
+static int wait_for_agent(pid_t agent, const sigset_t *awaited, bool *interrupted)
+{
+    int status = 0;
+    *interrupted = false;
+    while (waitpid(agent, &status, WNOHANG) != agent) {
+        if (sigwaitinfo(awaited, NULL) == SIGINT) {
+            *interrupted = true;
+            (void)kill(agent, SIGINT); /* the signal may have come to this process alone */
+        }
+    }
+    const struct timespec now = {0};
+    *interrupted = *interrupted || sigtimedwait(awaited, NULL, &now) == SIGINT;
+    return status;
+}
+
+/* Returns the exit code, or an error. A viewer that was interrupted has said so itself, and has
+ * ended with the code for that; a launch agent has not. */
+static int run_agent(const struct ct_detached_job *job, const char *path, char **argv,
+                     char *const *env, struct ct_err *err)
+{
+    char text[CT_ERR_TEXT_MAX];
+    sigset_t awaited, before;
+    bool interrupted = false;
+    sigemptyset(&awaited);
+    sigaddset(&awaited, SIGINT);
+    sigaddset(&awaited, SIGCHLD);
+    (void)pthread_sigmask(SIG_BLOCK, &awaited, &before);
+    (void)signal(SIGCHLD, SIG_DFL); /* if it is ignored, nobody can be waited for */
+    pid_t agent = fork();
+    if (agent == 0) {
+        become_agent(path, argv, env, &before);
+    }
+    int saved = errno, status = agent > 0 ? wait_for_agent(agent, &awaited, &interrupted) : 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (agent < 0) {
+        return ct_err_sys(err, CT_EIO, saved, "cannot make a process");
+    }
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL_BASE + WTERMSIG(status);
+    bool silent = WIFEXITED(status) ? code == SSH_FAILED : WTERMSIG(status) == SIGINT;
+    if (interrupted && silent) {
+        (void)snprintf(text, sizeof(text), "the job goes on; ctrun --attach %s shows it again",
+                       job->id);
+        say(text);
+        return CT_EXIT_SIGNAL_BASE + SIGINT;
+    }
+    return code;
+}
+
+/* Shows the job by the launch agent. Returns the exit code, or an error. */
+static int show_there(const struct ct_detached_job *job, char *const *env, const char *host,
+                      struct ct_err *err)
 {
     struct ct_host machine = {0};
     const struct ct_hosts hosts = {&machine, 1};
@@ -71,10 +146,7 @@ static int become_agent(const struct ct_detached_job *job, char *const *env, con
     if (rc != 0) {
         goto out;
     }
-    (void)signal(SIGPIPE, SIG_DFL);
-    (void)signal(SIGXFSZ, SIG_DFL);
-    (void)execve(path, argv.list, env);
-    rc = ct_err_sys(err, CT_EIO, errno, "cannot execute %s", path);
+    rc = run_agent(job, path, argv.list, env, err);
 out:
     ct_free(path);
     ct_strlist_fini(&argv);
@@ -94,9 +166,11 @@ int ct_fleet_attach(const char *word, char *const *env, const char *host)
     (void)snprintf(text, sizeof(text), "job %s was started from here, and %s shows it", job.id,
                    job.via);
     say(text);
-    if (become_agent(&job, env, host, &err) != 0) {
+    exit_code = show_there(&job, env, host, &err);
+    if (exit_code < 0) {
         (void)ct_err_wrap(&err, "the launch agent");
         say(err.text);
+        return CT_EXIT_SETUP;
     }
-    return CT_EXIT_SETUP;
+    return exit_code;
 }

@@ -248,7 +248,9 @@ class RealSsh(SshCase, DetachedCase):
                          env={"HOME": self.tmp / "laptop", "XDG_STATE_HOME": None})  # fmt: skip
         led.wait_for("rank 0 up")
         led.signal(signal.SIGINT)
-        self.assertNotEqual(led.wait().code, 0)
+        left = led.wait()
+        self.assertEqual(left.code, 130, left)
+        self.assertTrue(left.err.endswith(f"ctrun: the job goes on; ctrun --attach {job} shows it again\n"), left)
         wait_until(lambda: not watchers(f"{job}-0"), "nobody shows it over there")
         self.machines.cut(0)
         watching = [self.attach(i, job) for i in (1, 2)]

@@ -517,7 +517,7 @@ int ct_resolve(const struct ct_options *options, const struct ct_scheduler *sche
     int wanted = options->rdzv_conf.failover;
     bool led = options->agent_stdin && !options->detach; /* by a ctrun that stays */
     out->failover = out->shared && wanted != 0 && out->mode != CT_MODE_SHIM && !led &&
-                    (wanted == 1 || r.backend != CT_RDZV_STATIC);
+                    (wanted == 1 || options->backend != CT_RDZV_STATIC);
     if (out->etcd != NULL && !out->failover) {
         return ct_err_set(err, CT_EUNSUPPORTED, "--rdzv-backend etcd %s",
                           wanted == 0 ? "and --rdzv-conf failover=0 exclude each other"

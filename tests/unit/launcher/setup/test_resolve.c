@@ -359,6 +359,9 @@ static void the_host_may_be_lost_with_c10d(void **state)
           ""},
          true},
         {{{"--rdzv-conf=failover=1"}, {SLURM("0", "0", "0", "4", "2(x2)"), NULL}, ""}, false},
+        /* Whoever names the first host, the user or the scheduler, it may be lost. */
+        {{{"--rdzv-backend=c10d"}, {SLURM("0", "0", "0", "2", "1(x2)"), NULL}, ""}, true},
+        {{{NULL}, {SLURM("0", "0", "0", "2", "1(x2)"), NULL}, ""}, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

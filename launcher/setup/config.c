@@ -145,6 +145,8 @@ static void print_etcd(struct table *table)
     row(table, "meets at", source(table, CT_OPT_RDZV_ENDPOINT, from), "etcd at %s", resolved->etcd);
     if (resolved->master_port > 0) {
         row(table, "own port", resolved->port_from, "%d, or a free one", resolved->master_port);
+    } else {
+        row(table, "own port", resolved->port_from, "a free one");
     }
     row(table, "hosted by", NULL, "the ctrun that etcd names");
 }

@@ -311,6 +311,9 @@ static void resolve_port(const struct resolver *r)
     if (r->options->has_endpoint || out->master_port > 0) {
         return;
     }
+    if (r->backend == CT_RDZV_ETCD && out->master_port == 0) {
+        return; /* a free port, whatever the scheduler says: etcd tells the others which */
+    }
     if (scheduler->port.from != NULL) {
         out->master_port = scheduler->port.value;
         out->port_from = scheduler->port.from;

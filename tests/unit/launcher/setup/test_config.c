@@ -320,7 +320,7 @@ static void with_etcd_it_is_told_where_machines_meet(void **state)
     char *const argv[] = {(char *)"ctrun", (char *)"--rdzv-endpoint=h,g:5",
                           (char *)"--rdzv-backend=etcd", (char *)"/bin/sh", NULL};
     char *const token[] = {(char *)"CTRUN_TOKEN=secret of the test", NULL};
-    const struct ct_resolved resolved = {
+    struct ct_resolved resolved = {
         .mode = CT_MODE_AGENT,
         .shared = true,
         .min_nodes = 2,
@@ -347,8 +347,10 @@ static void with_etcd_it_is_told_where_machines_meet(void **state)
                            "own port     29500, or a free one             default\n"
                            "hosted by    the ctrun that etcd names\n"));
     assert_null(strstr(ct_buf_cstr(&out), "problem"));
+    resolved.master_port = 0;
     assert_int_equal(ct_config_print(&config, env, &exit_code, &bare), 0);
     assert_int_equal(exit_code, CT_EXIT_USAGE);
+    assert_non_null(strstr(ct_buf_cstr(&bare), "\nown port     a free one "));
     assert_non_null(
         strstr(ct_buf_cstr(&bare), "\nproblem      a job that meets through etcd needs a token: "));
     ct_buf_fini(&out);

@@ -425,8 +425,34 @@ static void with_etcd_no_address_is_known(void **state)
         assert_non_null(strstr(err.text, refused[i].resolved));
         ct_scheduler_fini(&launch.scheduler);
     }
-#undef ETCD
 }
+
+/* Each machine tells the others at which port it listens, so 0 is a free one under a scheduler,
+ * too.
+ */
+static void with_etcd_each_machine_has_a_port_of_its_own(void **state)
+{
+    static const struct {
+        struct row row;
+        int port; /* -1 = the one that follows from the scheduler's job */
+    } cases[] = {
+        {{{"--nnodes=2", ETCD}, {NULL}, ""}, 29500},
+        {{{"--nnodes=2", ETCD, "--master-port=5"}, {NULL}, ""}, 5},
+        {{{"--nnodes=2", ETCD, "--master-port=0"}, {NULL}, ""}, 0},
+        {{{ETCD}, {SLURM("0", "0", "0", "2", "1(x2)"), NULL}, ""}, -1},
+        {{{ETCD, "--master-port=0"}, {SLURM("0", "0", "0", "2", "1(x2)"), NULL}, ""}, 0},
+        {{{ETCD}, {SLURM("0", "0", "0", "2", "1(x2)"), "PET_MASTER_PORT=0", NULL}, ""}, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct launch launch = {0};
+        assert_int_equal(resolve(&cases[i].row, &launch, NULL), 0);
+        int port = cases[i].port >= 0 ? cases[i].port : ct_scheduler_port(launch.scheduler.job_id);
+        assert_int_equal(launch.resolved.master_port, port);
+        ct_scheduler_fini(&launch.scheduler);
+    }
+}
+#undef ETCD
 
 /* etcdctl's variables are read with the options, before the job is begun. */
 static void a_wrong_variable_of_etcd_is_a_usage_error(void **state)
@@ -477,6 +503,7 @@ int main(void)
         cmocka_unit_test(shims_keep_the_schedulers_ranks),
         cmocka_unit_test(the_host_may_be_lost_with_c10d),
         cmocka_unit_test(with_etcd_no_address_is_known),
+        cmocka_unit_test(with_etcd_each_machine_has_a_port_of_its_own),
         cmocka_unit_test(a_wrong_variable_of_etcd_is_a_usage_error),
         cmocka_unit_test(memory_may_run_out),
     };

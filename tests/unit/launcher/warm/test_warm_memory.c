@@ -88,6 +88,9 @@ static void test_the_machine(void **state)
     memory = read_scene(&scene);
     assert_int_equal(memory.total, 1000 * KIB);
     assert_int_equal(memory.available, 700 * KIB);
+    put(&scene, "fs/own/memory.max", "1024000\n"); /* no less than the machine has */
+    put(&scene, "fs/own/memory.current", "1000000\n");
+    assert_int_equal(read_scene(&scene).available, 700 * KIB);
     scene_free(&scene);
 }
 
@@ -137,6 +140,8 @@ static void test_a_cgroup_below_one_with_less(void **state)
     memory = read_scene(&scene);
     assert_int_equal(memory.total, 595000);
     assert_int_equal(memory.available, 5000);
+    put(&scene, "fs/memory.max", "600000\n"); /* the lower one of both counts */
+    assert_int_equal(read_scene(&scene).total, 595000);
     scene_free(&scene);
 }
 

@@ -93,15 +93,18 @@ static void test_a_refusal_is_told_apart_until_the_value_was_seen(void **state)
     lose(CT_EPERM, "wrong password");
     assert_int_equal(rig->refusals, 1);
     assert_string_equal(rig->trouble, "wrong password");
+    await_call(GRANT);
+    lose(CT_EINVAL, "no such file: ca.pem"); /* as TLS needs */
+    assert_int_equal(rig->refusals, 2);
     carry_out(GRANT); /* a lease needs no permission, a key does */
     await_call(READ);
     lose(CT_EPERM, "permission denied");
-    assert_int_equal(rig->refusals, 2);
+    assert_int_equal(rig->refusals, 3);
     carry_out(READ);
     await_call(WRITE);
     lose(CT_EPERM, "wrong password");
-    assert_int_equal(rig->refusals, 2);
-    assert_int_equal(rig->troubles, 4);
+    assert_int_equal(rig->refusals, 3);
+    assert_int_equal(rig->troubles, 5);
     assert_int_equal(rig->ends, 1);
 }
 

@@ -316,11 +316,12 @@ static char *long_reply(size_t len)
     static const char head[] =
         "{" HEADER ",\"responses\":[{\"response_range\":{\"kvs\":[{" KEY REVISION ",\"value\":\"";
     static const char tail[] = "\"}]}},{\"response_range\":{}}]}";
-    size_t digits = len / 3 * 4;
+    size_t digits = (len + 2) / 3 * 4, padding = (3 - len % 3) % 3;
     char *text = malloc(sizeof(head) + digits + sizeof(tail));
     assert_non_null(text);
     memcpy(text, head, sizeof(head) - 1);
-    memset(text + sizeof(head) - 1, 'A', digits);
+    memset(text + sizeof(head) - 1, 'A', digits - padding);
+    memset(text + sizeof(head) - 1 + digits - padding, '=', padding);
     memcpy(text + sizeof(head) - 1 + digits, tail, sizeof(tail));
     return text;
 }
@@ -333,6 +334,8 @@ static void test_long_replies_are_refused(void **state)
         int rc;
     } cases[] = {
         {65535, CT_ETCD_DONE, 0},
+        {65536, CT_ETCD_DONE, 0},
+        {65537, CT_ETCD_GIVE_UP, CT_ELIMIT},
         {65538, CT_ETCD_GIVE_UP, CT_ELIMIT},
         {65541, CT_ETCD_GIVE_UP, CT_ELIMIT},
         {999999, CT_ETCD_ELSEWHERE, CT_ELIMIT},

@@ -39,8 +39,8 @@ struct ct_fold {
 /* One line of one worker. Everything is borrowed for the call, `host` and `owner` until the line
  * leaves. */
 struct ct_fold_line {
-    int rank,
-        first_rank;    /* the worker's rank, and the lowest rank that the line may be merged with */
+    int rank;          /* the worker's */
+    int first_rank;    /* the lowest rank with which the line may be merged */
     int workers;       /* when as many have written the line, it leaves; 0 = not known */
     const char *bytes; /* the line with its prefix and '\n' */
     size_t len, prefix_len;

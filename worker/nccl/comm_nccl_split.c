@@ -15,6 +15,8 @@ static int split_handle(struct nccl *parent, struct nccl *child, int color, int 
     ncclComm_t made = NULL;
     ncclResult_t result = ncclCommSplit(parent->own.handle, color < 0 ? NCCL_SPLIT_NOCOLOR : color,
                                         key, &made, &config);
+    /* NCCL returns success while a thread of it still splits. Only the parent's state tells. */
+    result = result == ncclSuccess ? ncclInProgress : result;
     int rc = comm_nccl_finish(&parent->own, result, "ncclCommSplit", err);
     if (rc != 0) {
         comm_nccl_abort(&parent->own); /* before this a thread of NCCL may still write `made` */

@@ -303,9 +303,11 @@ CTW_API void ctw_comm_abort(struct ctw_comm *comm);
 
 /* Registers a function that drops the CUDA graphs with collectives of this communicator: NCCL waits
  * for ever if a communicator, even a failed one, ends before such graphs are destroyed. The
- * function is called once, before the communicator ends for any reason (ctw_comm_free() included),
- * or before a communicator that was split from it, or a link of either, ends by a failure. It runs
- * on the thread of the call that ends it, and must not use the communicator. NULL removes it. */
+ * function is called once, when the communicator ends for any reason (ctw_comm_free() included), or
+ * when a communicator that was split from it, or a link of either, ends by a failure. After a
+ * failure the collectives in those graphs do not wait for peers any more, so that CUDA can destroy
+ * the graphs. The function runs on the thread of the call that ends the communicator, and must not
+ * use it. NULL removes the function. */
 typedef void (*ctw_let_go_fn)(void *data);
 CTW_API void ctw_comm_on_end(struct ctw_comm *comm, ctw_let_go_fn let_go, void *data);
 

@@ -64,21 +64,16 @@ void ctw_comm_on_end(struct ctw_comm *comm, ctw_let_go_fn let_go, void *data)
     comm->let_go_data = data;
 }
 
-static void tell_end(struct ctw_comm *comm)
-{
-    ctw_let_go_fn let_go = comm->let_go;
-    comm->let_go = NULL;
-    if (let_go != NULL) {
-        let_go(comm->let_go_data);
-    }
-}
-
 void ctw_comm_free(struct ctw_comm *comm)
 {
-    if (comm != NULL) {
-        tell_end(comm);
-        comm->ops->close(comm);
+    if (comm == NULL) {
+        return;
     }
+    if (comm->ops->quiesce != NULL) {
+        comm->ops->quiesce(comm);
+    }
+    comm_let_go(comm);
+    comm->ops->close(comm);
 }
 
 /* ---- the progress page, which shows who waits for whom --------------------------------------- */
@@ -107,8 +102,9 @@ int comm_settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *
     }
     comm->dead = rc;
     (void)ct_err_wrap(&comm->reason, "%s", what);
-    tell_end(comm);
+    /* NCCL's own abort() lets go in the midst of it. */
     comm->ops->abort(comm);
+    comm_let_go(comm);
     if (err != NULL) {
         *err = comm->reason;
     }

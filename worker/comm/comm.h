@@ -20,6 +20,9 @@
 struct comm_origin;
 
 struct ctw_comm_ops {
+    /* Before close(): waits until no collective is under way, and ends the communicator if they
+     * are stuck. NULL if none can be after its call has returned. */
+    void (*quiesce)(struct ctw_comm *comm);
     void (*close)(struct ctw_comm *comm); /* frees the communicator, too */
     int (*alloc)(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, void **out,
                  struct ct_err *err);
@@ -31,7 +34,7 @@ struct ctw_comm_ops {
     int (*barrier)(struct ctw_comm *comm, struct ct_err *err);
     int (*poll)(struct ctw_comm *comm, struct ct_err *err);
     int (*sync)(struct ctw_comm *comm, struct ct_err *err);
-    void (*abort)(struct ctw_comm *comm); /* at most once; only close() follows */
+    void (*abort)(struct ctw_comm *comm); /* at most once; only quiesce() and close() follow */
     /* ctw_comm_split() with checked arguments: *out stays NULL if the color is negative. `origin`
      * is that of the new communicator. NULL in the host back ends: comm_split.c splits those with
      * their own all_reduce. */
@@ -67,6 +70,16 @@ struct ctw_comm {
     ctw_let_go_fn let_go; /* set by ctw_comm_on_end(); NULL once it was called */
     void *let_go_data;
 };
+
+/* Calls what ctw_comm_on_end() has set, once. */
+static inline void comm_let_go(struct ctw_comm *comm)
+{
+    ctw_let_go_fn let_go = comm->let_go;
+    comm->let_go = NULL;
+    if (let_go != NULL) {
+        let_go(comm->let_go_data);
+    }
+}
 
 /* Says on the progress page that this rank waits for others, until comm_settle() is called. */
 void comm_begin_wait(struct ctw_comm *comm);
@@ -130,7 +143,7 @@ CT_MUST_CHECK int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm
 /* What the module exports as COMM_NCCL_ENTRY. `version` refuses a module of another version. */
 #define COMM_NCCL_MODULE "ctworker-nccl.so"
 #define COMM_NCCL_ENTRY "ctworker_nccl_module"
-#define COMM_NCCL_VERSION 8
+#define COMM_NCCL_VERSION 9
 
 struct comm_nccl_module {
     int version;

@@ -195,10 +195,14 @@ static int nccl_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes,
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
+static void nccl_quiesce(struct ctw_comm *comm)
+{
+    comm_nccl_quiesce(((struct nccl *)comm)->own.family);
+}
+
 static void nccl_close(struct ctw_comm *comm)
 {
     struct nccl *nccl = (struct nccl *)comm;
-    comm_nccl_quiesce(nccl->own.family);
     /* NCCL unmaps its memory at once, so kernels on any stream that use it must have ended.
      * Collectives that were stuck have ended with the communicator. */
     (void)cudaDeviceSynchronize();
@@ -216,6 +220,7 @@ static void nccl_close(struct ctw_comm *comm)
 }
 
 static const struct ctw_comm_ops nccl_ops = {
+    .quiesce = nccl_quiesce,
     .close = nccl_close,
     .alloc = nccl_alloc,
     .all_reduce = nccl_all_reduce,

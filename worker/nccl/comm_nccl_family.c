@@ -249,15 +249,38 @@ void comm_nccl_leave(struct comm_nccl_member *member)
     }
 }
 
-/* Returns whether there may have been recordings. */
-static bool tell_end(struct ctw_comm *comm)
+/* May there be recordings with collectives of the family? */
+static bool is_recorded(const struct comm_nccl_family *family)
 {
-    ctw_let_go_fn let_go = comm != NULL ? comm->let_go : NULL;
-    if (let_go != NULL) {
-        comm->let_go = NULL;
-        let_go(comm->let_go_data);
+    for (const struct comm_nccl_member *m = family->members; m != NULL; m = m->next) {
+        if (m->comm != NULL && m->comm->let_go != NULL) {
+            return true;
+        }
     }
-    return let_go != NULL;
+    return false;
+}
+
+/* Aborts `member`, or with `all` the whole family, in one group, because otherwise one would wait
+ * for another. Each call to ncclCommAbort() makes kernels that are stuck end, at once, and what
+ * else the abort does is done at the end of the group. The recordings are dropped between the two:
+ * CUDA waits for the replays of a graph that it destroys, so their kernels must not be stuck any
+ * more; and NCCL waits at the end of the group until no graph holds its collectives. */
+static void abort_together(struct comm_nccl_family *family, const struct comm_nccl_member *member,
+                           bool all)
+{
+    (void)ncclGroupStart();
+    for (struct comm_nccl_member *m = family->members; m != NULL; m = m->next) {
+        if (m->handle != NULL && (m == member || all)) {
+            (void)ncclCommAbort(m->handle);
+            m->handle = NULL;
+        }
+    }
+    for (struct comm_nccl_member *m = family->members; m != NULL; m = m->next) {
+        if (m->comm != NULL) {
+            comm_let_go(m->comm);
+        }
+    }
+    (void)ncclGroupEnd();
 }
 
 void comm_nccl_abort(struct comm_nccl_member *member)
@@ -269,23 +292,10 @@ void comm_nccl_abort(struct comm_nccl_member *member)
     if (member->handle == NULL) {
         return;
     }
-    bool recorded = false;
-    for (struct comm_nccl_member *m = family->members; m != NULL; m = m->next) {
-        /* This also ends a capture, in which nothing below is allowed. */
-        recorded = tell_end(m->comm) || recorded;
-    }
     /* A replay is queued on another stream, and stands still if any of its communicators does. */
-    bool all = recorded || query(family, true) != cudaSuccess;
+    bool all = is_recorded(family) || query(family, true) != cudaSuccess;
     (void)cudaGetLastError();
-    /* All are aborted in one group, because otherwise one would wait for another. */
-    (void)ncclGroupStart();
-    for (struct comm_nccl_member *m = family->members; m != NULL; m = m->next) {
-        if (m->handle != NULL && (m == member || all)) {
-            (void)ncclCommAbort(m->handle);
-            m->handle = NULL;
-        }
-    }
-    (void)ncclGroupEnd();
+    abort_together(family, member, all);
 }
 
 void comm_nccl_quiesce(const struct comm_nccl_family *family)

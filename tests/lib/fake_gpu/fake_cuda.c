@@ -279,7 +279,7 @@ void fake_queue_when(cudaStream_t stream, fake_can_fn can, fake_run_fn run, cons
     fake.captured++;
 }
 
-void fake_count_collective(cudaStream_t stream, int *held)
+void fake_count_collective(cudaStream_t stream, struct fake_hold *held)
 {
     struct CUgraph_st *g = fake_stream_of(stream)->capture;
     if (g == NULL) {
@@ -300,7 +300,7 @@ void fake_count_collective(cudaStream_t stream, int *held)
     }
     fake.holding += g->held_count == 0;
     g->held[g->held_count++] = held;
-    ++*held;
+    held->graphs++;
 }
 
 bool fake_is_idle(void)

@@ -16,7 +16,7 @@ void fake_drop_graph(struct CUgraph_st *g)
     }
     fake.holding -= g->held_count > 0;
     for (int i = 0; i < g->held_count; i++) {
-        --*g->held[i];
+        g->held[i]->graphs--;
     }
     free(g);
 }
@@ -158,6 +158,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     FAKE_ALONE;
+    fake_await_replays(exec->graph);
     fake_drop_graph(exec->graph);
     free(exec);
     fake.execs--;

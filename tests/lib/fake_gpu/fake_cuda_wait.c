@@ -33,6 +33,41 @@ void fake_wait_needs_no_peer(struct CUstream_st *s, const struct CUevent_st *eve
     fake_stalled = false;
 }
 
+static bool is_replayed(const struct CUstream_st *s, const struct CUgraph_st *g)
+{
+    for (const struct op *op = s->head; op != NULL; op = op->next) {
+        if (op->kind == OP_GRAPH && op->graph == g) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_replayed_anywhere(const struct CUgraph_st *g)
+{
+    bool replayed = is_replayed(fake_stream_of(NULL), g);
+    for (const struct CUstream_st *s = fake_streams; s != NULL && !replayed; s = s->next) {
+        replayed = is_replayed(s, g);
+    }
+    return replayed;
+}
+
+void fake_await_replays(const struct CUgraph_st *g)
+{
+    bool waits = false; /* for a peer, perhaps */
+    for (int i = 0; i < g->held_count; i++) {
+        waits = waits || !g->held[i]->aborted;
+    }
+    fake_stalled = waits && fake_draw() % 2 == 0;
+    while (is_replayed_anywhere(g)) {
+        if (!fake_turn() && (fake_stalled || !fake_await_others())) {
+            fake_rule(false, "a graph destroyed while a replay of it is stuck: CUDA waits for it");
+            break;
+        }
+    }
+    fake_stalled = false;
+}
+
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     FAKE_ALONE;

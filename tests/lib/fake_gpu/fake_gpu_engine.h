@@ -45,13 +45,19 @@ struct graph_node {
     struct frontier after;
 };
 
+/* What graphs need to know of a communicator. */
+struct fake_hold {
+    int graphs;   /* how many have its collectives */
+    bool aborted; /* its kernels end, even if they wait for a peer */
+};
+
 /* cudaGraph_t points to one of these, too. */
 struct CUgraph_st {
     struct graph_node nodes[NODES_MAX];
     int count, holders;
     bool broken, ended;
-    pthread_t owner;     /* the thread that captures it */
-    int *held[HELD_MAX]; /* the `holding` of each communicator with a collective in it */
+    pthread_t owner;                  /* the thread that captures it */
+    struct fake_hold *held[HELD_MAX]; /* of each communicator with a collective in it */
     int held_count;
 };
 
@@ -122,7 +128,7 @@ bool fake_is_capturing(cudaStream_t stream);
 
 /* Says that the work queued last is a collective. If it was captured, the graph keeps the
  * communicator, which counts such graphs in `held`. */
-void fake_count_collective(cudaStream_t stream, int *held);
+void fake_count_collective(cudaStream_t stream, struct fake_hold *held);
 
 /* The device of the calling thread, or -1. */
 int fake_current_device(void);
@@ -143,6 +149,8 @@ bool fake_may_block(const char *what);
  * even if all peers were gone. NULL for both = all streams of the device. */
 void fake_wait_needs_no_peer(struct CUstream_st *s, const struct CUevent_st *event,
                              const char *what);
+/* Waits for all replays of a graph. The same holds, but for communicators that are aborted. */
+void fake_await_replays(const struct CUgraph_st *g);
 extern bool fake_stalled;  /* while this is true, no collective runs */
 extern uint64_t fake_done; /* number of pieces of work that have run, on any stream */
 

@@ -142,7 +142,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
     FAKE_ALONE;
     fake_usable(comm);
-    fake_rule(comm->holding == 0, "finalised while a graph holds collectives: NCCL waits for ever");
+    fake_rule(comm->hold.graphs == 0,
+              "finalised while a graph holds collectives: NCCL waits for ever");
     comm->finalized = true;
     (void)fake_begin_call(comm, fake.finalize_turns);
     comm->busy |= comm->pending > 0; /* queued collectives end first */
@@ -175,7 +176,7 @@ void fake_abort_all(struct ncclComm **comm, int count)
     bool imaginary = false;
     for (int i = 0; i < count; i++) {
         fake_await_thread(comm[i]);
-        comm[i]->aborted = true;
+        comm[i]->hold.aborted = true;
         imaginary = imaginary || comm[i]->rendezvous == NULL;
     }
     /* The kernels end, and the work behind them runs on undefined numbers. */
@@ -189,7 +190,7 @@ void fake_abort_all(struct ncclComm **comm, int count)
     for (int i = 0; i < count; i++) {
         fake_rule(comm[i]->pending == 0, "aborted while its kernels are behind another "
                                          "communicator's that are stuck: NCCL waits for ever");
-        fake_rule(comm[i]->holding == 0,
+        fake_rule(comm[i]->hold.graphs == 0,
                   "aborted while a graph holds collectives: NCCL waits for ever");
         if (comm[i]->split != NULL) {
             *comm[i]->split = comm[i]->child; /* for the caller to abort */
@@ -203,8 +204,8 @@ void fake_abort_all(struct ncclComm **comm, int count)
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     FAKE_ALONE;
-    fake_rule(exists(comm) && !comm->aborted, "aborted twice");
-    comm->aborted = true;
+    fake_rule(exists(comm) && !comm->hold.aborted, "aborted twice");
+    comm->hold.aborted = true;
     if (!fake_group_takes_abort(comm)) {
         fake_abort_all(&comm, 1);
     }

@@ -53,9 +53,8 @@ struct ncclComm {
     bool alive;
     bool busy; /* a call is in progress */
     bool finalized;
-    bool broken;  /* an error was reported: only ncclCommAbort() is legal */
-    bool aborted; /* its kernels end, even if they wait for a peer */
-    int holding;  /* number of graphs with its collectives */
+    bool broken; /* an error was reported: only ncclCommAbort() is legal */
+    struct fake_hold hold;
     int registrations;
     int pending; /* collectives that are queued, outside of graphs */
     bool connected;

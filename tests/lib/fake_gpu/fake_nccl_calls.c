@@ -91,7 +91,7 @@ static void put(struct fake_mail *mail, const void *bytes, size_t count)
 static void run_arrive(const void *data)
 {
     const struct call *c = data;
-    if (c->comm->aborted) {
+    if (c->comm->hold.aborted) {
         return;
     }
     struct fake_mail *mail = mail_of(c->comm, c->comm->rank);
@@ -110,7 +110,7 @@ static void run_arrive(const void *data)
 static bool all_came(const void *data)
 {
     const struct call *c = data;
-    for (int r = 0; r < c->comm->size && !c->comm->aborted; r++) {
+    for (int r = 0; r < c->comm->size && !c->comm->hold.aborted; r++) {
         if (atomic_load(&mail_of(c->comm, r)->round) != c->comm->round) {
             return false;
         }
@@ -171,7 +171,7 @@ static void run_leave(const void *data)
 {
     const struct call *c = data;
     leave(c);
-    if (c->comm->aborted) {
+    if (c->comm->hold.aborted) {
         return;
     }
     for (int r = 0; r < c->comm->size; r++) {
@@ -214,7 +214,7 @@ static void queue_now(struct call *c, cudaStream_t stream)
         fake_queue_when(stream, all_came, run_leave, c, sizeof *c);
         comm->rendezvous->called[comm->rank] = 1;
     }
-    fake_count_collective(stream, &comm->holding);
+    fake_count_collective(stream, &comm->hold);
 }
 
 /* A call that a thread of NCCL's own queues. */

@@ -283,6 +283,7 @@ static void go_on_after_a_broken_recording(struct nccl_rank *r)
     queue_step(&s);
     record_step(&s);
     RANK_CHECK(r, cudaGraphLaunch(s.exec, r->stream) == cudaSuccess);
+    RANK_CHECK(r, ctw_comm_sync(r->comm, NULL) == 0);
     end_steps(&s);
 }
 
@@ -294,7 +295,7 @@ static void a_broken_recording_leaves_no_message_behind(void **state)
 
 /* A link does not know who records its messages; the communicator does, and is told. */
 struct ending {
-    bool while_recording;
+    enum { RECORDED, REPLAYED, RECORDING } when;
     atomic_int ready;
 };
 
@@ -304,13 +305,16 @@ static void abort_a_recorded_link(struct nccl_rank *r)
     struct steps s;
     begin_steps(&s, r);
     ctw_comm_on_end(r->comm, forget_steps, &s);
-    if (!ending->while_recording) {
+    if (ending->when != RECORDING) {
         record_step(&s);
     }
     RANK_CHECK(r, ctw_comm_sync(r->comm, NULL) == 0);
     ending->ready++;
     nccl_ranks_await(&ending->ready, 2); /* the peer has nothing queued that would hear of it */
-    if (ending->while_recording) {
+    if (ending->when == REPLAYED && r->rank == 0) { /* stuck, because the peer does not replay */
+        RANK_CHECK(r, cudaGraphLaunch(s.exec, r->stream) == cudaSuccess);
+    }
+    if (ending->when == RECORDING) {
         begin_recording(&s);
         RANK_CHECK(r, ctw_link_send(s.link, s.mine, BYTES, 0, NULL) == 0);
     }
@@ -326,8 +330,8 @@ static void abort_a_recorded_link(struct nccl_rank *r)
 static void a_recording_is_dropped_before_its_link_ends(void **state)
 {
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        struct ending ending = {.while_recording = i > 0};
+    for (int when = RECORDED; when <= RECORDING; when++) {
+        struct ending ending = {.when = when};
         nccl_ranks_run(&(struct nccl_ranks){.size = 2, .data = &ending}, abort_a_recorded_link);
     }
 }

@@ -110,7 +110,10 @@ struct ct_linear {
     struct ct_partition partition;
     /* Of the GPU; each may be NULL. */
     const uint16_t *b16; /* [out], b in bfloat16: what is added to a y of bfloat16 if it is there */
-    void *bits;          /* [ct_relu_bits_bytes()]: which of y are above zero, for linear_grad */
+    /* [ct_relu_bits_bytes()]: which of y are above zero, for linear_grad. cuBLASLt writes them, and
+     * counts a sum of exactly zero as above, which it is in bfloat16 once in thousands. A mask of y
+     * does not. Both are a derivative of ReLU there. */
+    void *bits;
 };
 
 /* A row of bits per sample, padded to the 128 bits that cuBLASLt wants. */

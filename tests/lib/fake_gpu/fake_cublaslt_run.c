@@ -45,7 +45,7 @@ static double finish(const struct fake_product *p, size_t row, size_t col, doubl
     switch ((int)d->epilogue) {
     case CUBLASLT_EPILOGUE_RELU_AUX_BIAS:
         v += get(d->bias, bias_type, row);
-        *bits = (uint8_t)(v > 0 ? *bits | bit : *bits & ~bit);
+        *bits = (uint8_t)(v >= 0 ? *bits | bit : *bits & ~bit);
         return v < 0 ? 0 : v;
     case CUBLASLT_EPILOGUE_RELU_BIAS:
         v += get(d->bias, bias_type, row);

@@ -273,9 +273,9 @@ def peer_killed(scene):
     while job.poll() is None and len(data.metrics(scene.metrics())) <= seen + 1:
         time.sleep(0.002)
     tell("train_peer_kill_to_next_step_s", time.monotonic() - began)
-    if job.poll() is None:
-        need(workers_of(job, 2)[0] == before[0], "rank 0 is another process")
+    after = workers_of(job, 2) if job.poll() is None else before
     said = job.communicate()[0]
+    need(after[0] == before[0], f"rank 0 is another process: {said[-1500:]}")
     need(job.returncode == 0, f"exit code {job.returncode}: {said[-1500:]}")
     need(scene.hash_of() == scene.hash_of("whole"), f"{scene.hash_of()} after the kill, {scene.hash_of('whole')} without")
 

@@ -743,12 +743,20 @@ void ct_agent_warm_report(struct ct_agent_run *run)
     if (run->report.story.worlds <= 1) {
         run->report.story.first_warm = run->warm.taken;
     }
-    if (run->warm.on && run->warm.taken > 0 && ct_agent_report_speaks(run->job->resolved)) {
-        int workers = run->job->resolved->workers;
+    if (!run->warm.on || !ct_agent_report_speaks(run->job->resolved)) {
+        return;
+    }
+    int workers = run->job->resolved->workers, generation = run->agent.generation;
+    if (run->warm.taken > 0) {
         ct_agent_report_say(run->output,
                             workers == 1 ? "generation %d: the worker here was warm"
                                          : "generation %d: %d of %d workers here were warm",
-                            run->agent.generation, run->warm.taken, workers);
+                            generation, run->warm.taken, workers);
+    } else if (run->report.story.worlds > 1 && run->workers.kept == 0 &&
+               run->warm.cold[0] == '\0' && !run->warm.policy.off) {
+        /* Otherwise a line has said why. */
+        ct_agent_report_say(run->output, "generation %d: no spare was ready: a cold start",
+                            generation);
     }
 }
 

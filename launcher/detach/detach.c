@@ -106,6 +106,13 @@ static int refuse_folder(const char *root_path, int rc, struct ct_err *err)
     return ct_state_folder_advise(err, rc);
 }
 
+/* Closes it first: to remove it takes a descriptor, and there may be no other. */
+static void give_up_folder(int root, int *folder, const struct ct_detached_job *job)
+{
+    close_fd(folder);
+    ct_state_folder_remove_job(root, job->id);
+}
+
 static void write_exit(const struct ct_detach *detach, int exit_code)
 {
     char text[CT_DETACHED_EXIT_SIZE + 1];
@@ -165,6 +172,9 @@ int ct_detach_note(char *const *env, const char *host, struct ct_detached_job *j
     if (folder >= 0) {
         describe_self(job, host);
         rc = write_record(folder, job, err);
+        if (rc != 0) {
+            give_up_folder(root, &folder, job);
+        }
     } else {
         rc = refuse_folder(root_path, folder, err);
     }
@@ -520,7 +530,7 @@ int ct_detach_begin(struct ct_detach *detach, const struct ct_detach_spec *spec,
     }
     rc = rc == 0 ? fork_job(detach, &waiter, &before, err) : rc;
     if (rc != 0) {
-        ct_state_folder_remove_job(root, detach->job.id);
+        give_up_folder(root, &detach->folder, &detach->job);
         goto out;
     }
     if (waiter.child == 0) {

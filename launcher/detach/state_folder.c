@@ -124,7 +124,11 @@ int ct_state_folder_make_job(int root, const char *name, struct ct_err *err)
         return ct_err_sys(err, saved == EEXIST ? CT_EBUSY : ct_code_from_errno(saved), saved,
                           "cannot make the folder %s of a detached job", name);
     }
-    return open_own(root, name, name, err);
+    int fd = open_own(root, name, name, err);
+    if (fd < 0) {
+        (void)unlinkat(root, name, AT_REMOVEDIR);
+    }
+    return fd;
 }
 
 int ct_state_folder_open_job(int root, const char *name, struct ct_err *err)

@@ -38,6 +38,8 @@
 
 /* How often the parent looks whether the job has written something. */
 #define LOOK_MS 50
+/* So many pieces are shown when the workers run: what ctrun has said before is much less. */
+#define LAST_PIECES 4
 /* Names that are tried for the folder. */
 #define TRIES 16
 
@@ -283,17 +285,17 @@ void ct_detach_end(struct ct_detach *detach, int exit_code)
 
 /* ---- the parent ------------------------------------------------------------------------------ */
 
-/* Shows what the job has written since. */
-static void show_console(struct waiter *waiter)
+/* Shows some of what the job has written since. Returns false if that was all, or if nobody reads
+ * it. */
+static bool show_some(struct waiter *waiter)
 {
-    char bytes[4096];
-    ssize_t n;
-    while ((n = read(waiter->console, bytes, sizeof(bytes))) > 0) {
-        waiter->shown = true;
-        if (ct_fd_write_all(waiter->err_fd, bytes, (size_t)n) != 0) {
-            return; /* nobody reads it */
-        }
+    char bytes[16384];
+    ssize_t n = read(waiter->console, bytes, sizeof(bytes));
+    if (n <= 0) {
+        return false;
     }
+    waiter->shown = true;
+    return ct_fd_write_all(waiter->err_fd, bytes, (size_t)n) == 0;
 }
 
 static void take_signal(struct waiter *waiter)
@@ -379,18 +381,19 @@ static void say_where(const struct waiter *waiter)
     (void)rc;
 }
 
-/* Returns when the child says that its workers run, or has ended. */
+/* Returns when the child says that its workers run, or has ended. Workers may write faster than a
+ * slow terminal shows, so between any two pieces it looks whether they run, and for signals. */
 static void wait_for_child(struct waiter *waiter)
 {
-    bool over = false;
+    bool over = false, more = false;
     while (!over) {
         struct pollfd ready[] = {
             {.fd = waiter->pipe, .events = POLLIN},
             {.fd = waiter->signals, .events = POLLIN},
             {.fd = waiter->listens ? STDIN_FILENO : -1, .events = POLLIN},
         };
-        int n = poll(ready, sizeof(ready) / sizeof(ready[0]), LOOK_MS);
-        show_console(waiter);
+        int n = poll(ready, sizeof(ready) / sizeof(ready[0]), more ? 0 : LOOK_MS);
+        more = show_some(waiter);
         if (n > 0 && ready[2].revents != 0) {
             take_input(waiter);
         }
@@ -399,7 +402,8 @@ static void wait_for_child(struct waiter *waiter)
         }
         over = n > 0 && ready[0].revents != 0 && take_address(waiter);
     }
-    show_console(waiter);
+    for (int i = 0; i < LAST_PIECES && show_some(waiter); i++) {
+    }
 }
 
 /* A process that was killed, or that cannot write on a full disk, has not said why it ended. */
@@ -438,7 +442,8 @@ static int be_parent(struct waiter *waiter, int root)
             return CT_EXIT_SETUP;
         }
     }
-    show_console(waiter);
+    while (show_some(waiter)) {
+    }
     say_why(waiter, status);
     ct_state_folder_remove_job(root, waiter->detach->job.id);
     return WIFEXITED(status) ? WEXITSTATUS(status) : CT_EXIT_SIGNAL_BASE + WTERMSIG(status);

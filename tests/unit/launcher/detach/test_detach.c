@@ -304,6 +304,62 @@ static void its_id_is_told_even_if_its_lines_cannot_be_written(void **state)
     (void)end_job(entry.job.pid, SIGTERM);
 }
 
+static int write_much(struct scene *s)
+{
+    static char lines[1 << 18]; /* more than a pipe holds */
+    memset(lines, '\n', sizeof(lines));
+    if (write(STDERR_FILENO, lines, sizeof(lines)) != (ssize_t)sizeof(lines)) {
+        return 1;
+    }
+    ct_detach_started(&s->detach, ADDRESS);
+    return await_signal(s);
+}
+
+/* In a process of its own: for each piece that is shown, the job writes two. Ends with 0 when
+ * nothing is shown any more, and with 1 if that does not come. */
+static void write_faster_than_is_shown(const struct scene *s, int shown)
+{
+    char path[1024], bytes[4096] = {0};
+    (void)snprintf(path, sizeof(path), "%s/state/ctrun/much/console.log", s->dir);
+    for (int i = 0; i < 10000; i++) {
+        ssize_t n = read(shown, bytes, sizeof(bytes));
+        if (n <= 0) {
+            _exit(0);
+        }
+        int console = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+        if (console < 0 || write(console, bytes, (size_t)n) != n ||
+            write(console, bytes, (size_t)n) != n) {
+            _exit(2);
+        }
+        (void)close(console);
+    }
+    _exit(1);
+}
+
+static void a_job_that_writes_faster_than_is_shown_is_left(void **state)
+{
+    struct scene *s = *state;
+    struct ct_err err = {0};
+    const int file = s->err;
+    int shown[2], status = -1;
+    assert_int_equal(pipe2(shown, O_CLOEXEC), 0);
+    pid_t writer = fork();
+    if (writer == 0) {
+        (void)close(shown[1]);
+        write_faster_than_is_shown(s, shown[0]);
+    }
+    (void)close(shown[0]);
+    (void)signal(SIGPIPE, SIG_IGN);
+    s->options.agent_job = "much";
+    s->err = shown[1];
+    assert_int_equal(begin(s, write_much, &err), CT_DETACH_LEFT);
+    s->err = file;
+    (void)close(shown[1]);
+    assert_int_equal(waitpid(writer, &status, 0), writer);
+    assert_int_equal(status, 0);
+    assert_int_equal(end_job(find_job(s).job.pid, SIGTERM), SIGTERM);
+}
+
 /* ---- a job that does not run ----------------------------------------------------------------- */
 
 static int say_why_not(struct scene *s)
@@ -595,6 +651,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_record_follows_the_store, setup, teardown),
         cmocka_unit_test_setup_teardown(the_job_has_nothing_of_the_terminal, setup, teardown),
         cmocka_unit_test_setup_teardown(its_id_is_told_even_if_its_lines_cannot_be_written, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_job_that_writes_faster_than_is_shown_is_left, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_job_that_does_not_start_leaves_its_reason_and_no_folder,
                                         setup, teardown),

@@ -221,8 +221,8 @@ static void take_end(struct fleet *fleet, int index)
     if (fleet->signo == 0) {
         int rc = ct_fd_write_all(fleet->err_fd, why, strlen(why));
         (void)rc;
-    } else if (code != 0) {
-        fleet->exit_code = code;
+    } else { /* not every launch agent passes on a code */
+        fleet->exit_code = code != 0 ? code : CT_EXIT_SIGNAL_BASE + fleet->signo;
     }
     end_all(fleet);
 }
@@ -412,11 +412,11 @@ static int open_all(struct fleet *fleet, struct ct_err *err)
     sigset_t passed;
     fleet->nodes = ct_calloc(count, sizeof(*fleet->nodes));
     fleet->ready = ct_calloc(1 + 2 * count, sizeof(*fleet->ready));
+    for (size_t i = 0; fleet->nodes != NULL && i < count; i++) {
+        fleet->nodes[i].child.pidfd = fleet->nodes[i].in = fleet->nodes[i].out = -1;
+    }
     if (fleet->nodes == NULL || fleet->ready == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory for %zu hosts", count);
-    }
-    for (size_t i = 0; i < count; i++) {
-        fleet->nodes[i].child.pidfd = fleet->nodes[i].in = fleet->nodes[i].out = -1;
     }
     int rc = ct_token_make(&fleet->token);
     if (rc != 0) {

@@ -78,6 +78,22 @@ static void test_more_machines_than_hosts_are_refused(void **state)
     assert_string_equal(err.text, "--nnodes asks for 3 machines, --hosts names 2");
 }
 
+static void test_a_detached_job_has_its_store_on_the_first_machine(void **state)
+{
+    char *const env[] = {NULL};
+    struct ct_err err;
+    (void)state;
+    assert_int_equal(launch((const char *const[WORDS]){"--hosts", "a", "--detach", "--local-addr",
+                                                       "127.0.0.1", "train"},
+                            env, &err),
+                     CT_EINVAL);
+    assert_memory_equal(err.text, "--local-addr has no meaning with --hosts and --detach: ", 55);
+    assert_true(launch((const char *const[WORDS]){"--hosts", "127.0.0.2", "--detach",
+                                                  "--launch-agent", "/nowhere/ssh", "train"},
+                       env, &err) < 0);
+    assert_memory_equal(err.text, "the launch agent: ", 18);
+}
+
 /* A machine's ctrun gets our options, --hosts among them, and --agent-stdin. */
 static void test_a_started_agent_starts_no_others(void **state)
 {
@@ -126,6 +142,7 @@ int main(void)
         cmocka_unit_test(test_options_that_it_decides_itself_are_refused),
         cmocka_unit_test(test_bad_hosts_are_refused_with_their_source),
         cmocka_unit_test(test_more_machines_than_hosts_are_refused),
+        cmocka_unit_test(test_a_detached_job_has_its_store_on_the_first_machine),
         cmocka_unit_test(test_a_started_agent_starts_no_others),
         cmocka_unit_test(test_the_token_is_wiped_even_when_it_fails),
         cmocka_unit_test(test_a_limit_of_open_files_is_told_before_anything_starts),

@@ -592,11 +592,15 @@ static int judge(struct probe *probe, struct ct_preflight_machine *machines, str
     return rc;
 }
 
+int64_t ct_preflight_verdict_ms(int machines)
+{
+    return (int64_t)ct_preflight_rounds(machines) * CT_PREFLIGHT_PAIR_MS + ROUND_MS + STORE_MS;
+}
+
 static int hear_verdict(struct probe *probe, struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT;
-    int64_t rounds_ms = (int64_t)ROUND_MS * 2;
-    int rc = get(probe, "verdict", 0, rounds_ms + STORE_MS, &text, err);
+    int rc = get(probe, "verdict", 0, ct_preflight_verdict_ms(probe->count), &text, err);
     cJSON *list = rc == 0 ? cJSON_Parse(ct_buf_cstr(&text)) : NULL;
     if (rc == 0 && !cJSON_IsArray(list)) {
         rc = ct_err_set(err, CT_EFORMAT, "node rank 0 has sent no verdict");

@@ -46,6 +46,10 @@ bool ct_preflight_is_probe(char *const *argv);
 /* Returns the exit code. */
 int ct_preflight_probe(char *const *argv);
 
+/* How long a machine waits for the verdict when so many take part. One that takes no part waits all
+ * the rounds, each of which lasts to the end of its time if packets of one machine get lost. */
+int64_t ct_preflight_verdict_ms(int machines);
+
 /* What a probe has found; texts are borrowed from `root`. */
 struct ct_preflight_outcome {
     struct cJSON *root;

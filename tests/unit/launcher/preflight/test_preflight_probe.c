@@ -10,7 +10,7 @@
 #include "common/alloc.h"
 #include "common/clock.h"
 #include "common/exit_code.h"
-#include "launcher/preflight/preflight_json.h"
+#include "launcher/preflight/preflight_net.h"
 #include "launcher/preflight/preflight_probe.h"
 #include "rendezvous/client/client.h"
 
@@ -354,6 +354,17 @@ static void test_plans_and_verdicts_that_make_no_sense_are_told(void **state)
     ct_tmpdir_free(scene.dir);
 }
 
+/* A machine whose packets are dropped makes every round as long as can be. */
+static void test_the_verdict_is_awaited_through_all_rounds(void **state)
+{
+    (void)state;
+    for (int machines = 1; machines <= 100; machines++) {
+        int64_t rounds_ms = (int64_t)ct_preflight_rounds(machines) * CT_PREFLIGHT_PAIR_MS;
+        assert_true(ct_preflight_verdict_ms(machines) > rounds_ms + 20000);
+        assert_true(ct_preflight_verdict_ms(machines) < CT_PREFLIGHT_TIMEOUT_MS);
+    }
+}
+
 /* ---- resources that run out ------------------------------------------------------------------ */
 
 static void test_memory_may_run_out(void **state)
@@ -396,6 +407,7 @@ int main(void)
         RANKS_TEST(test_each_machine_hears_what_is_wrong_with_it),
         RANKS_TEST(test_a_row_that_makes_no_sense_names_its_machine),
         RANKS_TEST(test_plans_and_verdicts_that_make_no_sense_are_told),
+        cmocka_unit_test(test_the_verdict_is_awaited_through_all_rounds),
         cmocka_unit_test(test_memory_may_run_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,11 +134,22 @@ static void read_back(int fd, char text[TEXT_MAX])
     (void)close(fd);
 }
 
+static int count_open_files(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        count += fcntl(fd, F_GETFD) >= 0;
+    }
+    return count;
+}
+
 /* Shows a job on `out`, or on a file of its own if that is -1. Returns the exit code. */
 static int attach_on(struct scene *s, const char *word, int out)
 {
     int file = open_new(s, "out"), err = open_new(s, "err");
+    const int open_before = count_open_files();
     int code = ct_attach(word, s->env, "here", out >= 0 ? out : file, err, &s->via);
+    assert_int_equal(count_open_files(), open_before);
     read_back(file, s->shown);
     read_back(err, s->told);
     return code;

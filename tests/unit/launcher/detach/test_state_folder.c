@@ -87,9 +87,8 @@ static void folders_are_this_users_alone(void **state)
     assert_int_equal(symlinkat("/tmp", p->root, "b"), 0);
     assert_int_equal(ct_state_folder_open_job(p->root, "b", &err), CT_EPERM);
     assert_int_equal(ct_state_folder_open_job(p->root, "c", &err), CT_ENOENT);
-    if (geteuid() == 0) {
-        assert_int_equal(fchmodat(p->root, "a", 0700, 0), 0);
-        assert_int_equal(fchownat(p->root, "a", 12345, 12345, 0), 0);
+    assert_int_equal(fchmodat(p->root, "a", 0700, 0), 0);
+    if (fchownat(p->root, "a", 12345, 12345, 0) == 0) { /* root may, but not everywhere */
         assert_int_equal(ct_state_folder_open_job(p->root, "a", &err), CT_EPERM);
         assert_non_null(strstr(err.text, "belongs to another user"));
     }

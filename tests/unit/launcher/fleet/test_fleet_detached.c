@@ -196,6 +196,18 @@ static void all_machines_get_their_part_and_the_token(void **state)
     assert_non_null(strstr(read_file(s, "127.0.0.2.command"), "=is_host=1 "));
 }
 
+static void the_program_stays_apart_from_the_options(void **state)
+{
+    static const char *const ways[] = {"", "--"};
+    struct scene *s = *state;
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        assert_int_equal(start_on(s, "127.0.0.2", ways[i], "echo \"$2\" >$DIR/command\n" RUNS), 0);
+        const char *command = read_file(s, "command");
+        assert_non_null(strstr(command, " '--hosts' '127.0.0.2' --agent-stdin "));
+        assert_non_null(strstr(command, " --rdzv-id '12345678-1234' -- 'train'\n"));
+    }
+}
+
 static void the_user_is_told_where_the_job_is(void **state)
 {
     struct scene *s = *state;
@@ -513,6 +525,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(all_machines_get_their_part_and_the_token, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_program_stays_apart_from_the_options, setup, teardown),
         cmocka_unit_test_setup_teardown(the_user_is_told_where_the_job_is, setup, teardown),
         cmocka_unit_test_setup_teardown(a_job_on_this_machine_needs_no_agent, setup, teardown),
         cmocka_unit_test_setup_teardown(its_id_is_told_even_if_its_lines_cannot_be_written, setup,

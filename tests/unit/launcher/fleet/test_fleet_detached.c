@@ -25,6 +25,13 @@
 /* Ends with its standard input, after the token. */
 #define WAITS "while read line; do :; done\n"
 
+/* 127.0.0.2 runs. Another machine goes on when the test process has heard of that: until then the
+ * launch agent is in /proc. */
+#define AFTER_THE_FIRST                                                                 \
+    "case $1 in *.2)\n" RUNS "echo $$ >$DIR/new; mv $DIR/new $DIR/pid; exit 0;; esac\n" \
+    "while ! test -e $DIR/pid; do sleep 0.01; done\n"                                   \
+    "while test -e /proc/$(cat $DIR/pid); do sleep 0.01; done\n"
+
 struct scene {
     char *dir, *agent;
     char state[512], path[512];
@@ -355,23 +362,31 @@ static void an_agent_without_a_ctrun_is_none(void **state)
 static void join_timeout_names_the_machines_that_are_missing(void **state)
 {
     struct scene *s = *state;
-    assert_int_equal(start_on(s, "127.0.0.2,127.0.0.3", "--rdzv-conf join_timeout=0.1",
-                              "case $1 in *.3) " WAITS "exit 5;; esac\n" RUNS),
-                     CT_EXIT_RDZV_TIMEOUT);
+    assert_int_equal(
+        start_on(s, "127.0.0.2,127.0.0.3", "--rdzv-conf join_timeout=0.1", WAITS "exit 5\n"),
+        CT_EXIT_RDZV_TIMEOUT);
     assert_non_null(strstr(s->told, "ctrun: join_timeout (0.1 s) is over: the job does not run on "
-                                    "127.0.0.3; see whether `"));
+                                    "127.0.0.[2-3]; see whether `"));
     assert_string_equal(s->said, "");
 }
 
 /* It does not read its standard input, so it has to be killed. */
-static void an_elastic_job_runs_without_a_machine_that_is_stuck(void **state)
+static void a_machine_that_is_stuck_is_not_awaited_for_ever(void **state)
 {
     struct scene *s = *state;
-    assert_int_equal(start_on(s, "127.0.0.2,127.0.0.3",
-                              "--nnodes 1:2 --shutdown-timeout 1 --rdzv-conf join_timeout=0.1",
-                              "case $1 in *.3) exec sleep 600;; esac\n" RUNS),
-                     0);
+    assert_int_equal(start_on(s, "127.0.0.3", "--shutdown-timeout 1 --rdzv-conf join_timeout=0.1",
+                              "exec sleep 600\n"),
+                     CT_EXIT_RDZV_TIMEOUT);
     assert_non_null(strstr(s->told, "the job does not run on 127.0.0.3"));
+}
+
+static void an_elastic_job_runs_without_a_machine_that_fails_late(void **state)
+{
+    struct scene *s = *state;
+    assert_int_equal(start_on(s, "127.0.0.2,127.0.0.3", "--nnodes 1:2",
+                              AFTER_THE_FIRST "echo no way; exit 255\n"),
+                     0);
+    assert_non_null(strstr(s->told, "ctrun: 127.0.0.3: ctrun could not be started there: "));
     assert_non_null(strstr(s->said, "runs on 1 machine without this one: 127.0.0.2\n"));
 }
 
@@ -454,13 +469,8 @@ static void the_second_signal_ends_it_at_once(void **state)
 static void a_signal_ends_the_wait_for_machines_that_are_not_needed(void **state)
 {
     struct scene *s = *state;
-    /* The first one is in /proc until the test process has heard of its end. */
     assert_int_equal(start_on(s, "127.0.0.2,127.0.0.3", "--nnodes 1:2",
-                              "case $1 in *.2)\n" RUNS "echo $$ >$DIR/new; mv $DIR/new $DIR/pid\n"
-                              "exit 0;; esac\n"
-                              "while ! test -e $DIR/pid; do sleep 0.01; done\n"
-                              "while test -e /proc/$(cat $DIR/pid); do sleep 0.01; done\n"
-                              "read token; kill -INT $PPID; read line; exit 130\n"),
+                              AFTER_THE_FIRST "read token; kill -INT $PPID; read line; exit 130\n"),
                      0);
     assert_non_null(
         strstr(s->told, "received SIGINT: not waiting for the machines that are left\n"));
@@ -540,8 +550,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_agent_without_a_ctrun_is_none, setup, teardown),
         cmocka_unit_test_setup_teardown(join_timeout_names_the_machines_that_are_missing, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(an_elastic_job_runs_without_a_machine_that_is_stuck, setup,
+        cmocka_unit_test_setup_teardown(a_machine_that_is_stuck_is_not_awaited_for_ever, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(an_elastic_job_runs_without_a_machine_that_fails_late,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(a_store_that_nobody_finds_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(an_agent_that_is_missing_is_named, setup, teardown),
         cmocka_unit_test_setup_teardown(a_signal_is_passed_on, setup, teardown),

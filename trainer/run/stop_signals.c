@@ -34,9 +34,20 @@ static void on_signal(int number)
     }
 }
 
+static void mask(int how)
+{
+    sigset_t set;
+    (void)sigemptyset(&set);
+    for (size_t i = 0; i < SIGNALS; i++) {
+        (void)sigaddset(&set, signals[i]);
+    }
+    (void)pthread_sigmask(how, &set, NULL);
+}
+
 static void *hear(void *unused)
 {
     (void)unused;
+    mask(SIG_UNBLOCK);    /* whoever has started this process may have held them off */
     while (pause() < 0) { /* a handler has run */
     }
     return NULL;
@@ -45,19 +56,13 @@ static void *hear(void *unused)
 int ct_stop_signals_apart(struct ct_err *err)
 {
     pthread_t thread;
-    sigset_t set;
     int failed = pthread_create(&thread, NULL, hear, NULL);
     if (failed != 0) {
         return ct_err_sys(err, ct_code_from_errno(failed), failed,
                           "cannot start a thread for signals");
     }
     (void)pthread_detach(thread);
-    (void)sigemptyset(&set);
-    for (size_t i = 0; i < SIGNALS; i++) {
-        (void)sigaddset(&set, signals[i]);
-    }
-    /* All threads to come inherit this. */
-    (void)pthread_sigmask(SIG_BLOCK, &set, NULL);
+    mask(SIG_BLOCK); /* all threads to come inherit this */
     return 0;
 }
 

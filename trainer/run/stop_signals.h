@@ -10,7 +10,8 @@
 
 #include <signal.h>
 
-/* Gives these signals a thread of their own. Called before any other thread is created. */
+/* Gives these signals a thread of their own, which hears them even if the process was started with
+ * them blocked. Called before any other thread is created. */
 CT_MUST_CHECK int ct_stop_signals_apart(struct ct_err *err);
 
 /* From here on they set the flag, and until then they have their default effect. A second one some

@@ -47,12 +47,12 @@ void ct_control_jobs_release(struct ct_control_jobs *jobs, struct ct_control_job
 /* Frees the membership of all jobs. Their agents have still to be released. */
 void ct_control_jobs_end(struct ct_control_jobs *jobs);
 
+/* The same for one job. */
+void ct_control_jobs_end_one(struct ct_control_jobs *jobs, struct ct_control_job *job);
+
 /* Returns the job of this id if it has had no world yet and outlives its host, or NULL. */
 struct ct_control_job *ct_control_jobs_waiting(const struct ct_control_jobs *jobs,
                                                const char *run_id);
-
-/* The same for one job. */
-void ct_control_jobs_end_one(struct ct_control_jobs *jobs, struct ct_control_job *job);
 
 /* As ct_members_dead(). */
 void ct_control_jobs_dead(struct ct_control_jobs *jobs, uint64_t id, int64_t now_ns);

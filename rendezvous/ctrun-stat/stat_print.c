@@ -105,8 +105,6 @@ static int add_stacks(const struct ct_stat_options *options, const char *where, 
     if (rc == CT_STAT_STACKS_E_NONE) {
         ct_buf_addf(out, "%s\n", why.text);
         rc = 0;
-    } else if (rc != 0) {
-        *err = why;
     }
     ct_buf_addf(out, "\n");
     return rc;

@@ -4,7 +4,6 @@
  * whole matrices would cost more memory traffic than the products. Here a tile of the result stays
  * in registers and L1 while the parts are multiplied and added one after the other, and is written
  * once.
- * once.
  *
  * Both operands are packed and padded with zeros to whole tiles, so every number is computed by the
  * same instructions, whatever its index. bfloat16 is widened while packing. It uses the caller's

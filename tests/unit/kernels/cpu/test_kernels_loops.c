@@ -256,12 +256,121 @@ static void test_adamw_is_pytorchs(void **state)
     }
 }
 
+/* ---- gradients as a tree ----------------------------------------------------------------------
+ */
+
+static float widen(uint16_t narrow)
+{
+    uint32_t bits = (uint32_t)narrow << 16;
+    float wide;
+    memcpy(&wide, &bits, sizeof(wide));
+    return wide;
+}
+
+/* The rows of the batch from `first` on. */
+static void tree(const struct ct_cpu_loops *loops, const struct ct_tree *whole, size_t first,
+                 size_t rows, struct ct_partition partition, float *dw, float *db)
+{
+    size_t number = whole->bf16 ? sizeof(uint16_t) : sizeof(float);
+    struct ct_tree op = *whole;
+    op.batch = rows;
+    op.partition = partition;
+    op.x = (const char *)op.x + first * op.in * number;
+    op.dy = (const char *)op.dy + first * op.out * number;
+    op.dw = dw, op.db = db;
+    op.scratch = floats(ct_tree_scratch(rows, op.out), NULL);
+    loops->tree(&op);
+    ct_free(op.scratch);
+}
+
+/* The gradients of parts [first, first + parts) as the balanced tree that the header describes. */
+static void add_up(const struct ct_cpu_loops *loops, const struct ct_tree *op, size_t first,
+                   size_t parts, float *dw, float *db)
+{
+    size_t rows = op->partition.rows, from = first * rows < op->batch ? first * rows : op->batch;
+    if (parts == 1) {
+        size_t left = op->batch - from;
+        tree(loops, op, from, left < rows ? left : rows, (struct ct_partition){rows, 1, 1}, dw, db);
+        return;
+    }
+    float *right_dw = floats(op->out * op->in, NULL), *right_db = floats(op->out, NULL);
+    add_up(loops, op, first, parts / 2, dw, db);
+    add_up(loops, op, first + parts / 2, parts / 2, right_dw, right_db);
+    for (size_t i = 0; i < op->out * op->in; i++) {
+        dw[i] += right_dw[i];
+    }
+    for (size_t i = 0; i < op->out; i++) {
+        db[i] += right_db[i];
+    }
+    ct_free(right_dw), ct_free(right_db);
+}
+
+static void check_tree(const struct ct_cpu_loops *loops, size_t batch, size_t in, size_t out,
+                       size_t parts, bool bf16)
+{
+    struct ct_random rng = {batch * 1000003 + in * 1009 + out};
+    float *x = floats(batch * in, &rng), *dy = floats(batch * out, &rng);
+    float *w = floats(out * in, &rng), *dw = floats(out * in, NULL), *db = floats(out, NULL);
+    float *sum_dw = floats(out * in, NULL), *sum_db = floats(out, NULL);
+    uint16_t *x16 = ct_calloc(batch * in, sizeof(*x16)),
+             *dy16 = ct_calloc(batch * out, sizeof(*dy16));
+    double *ref_dw = ct_calloc(out * in, sizeof(*ref_dw)),
+           *ref_db = ct_calloc(out, sizeof(*ref_db));
+    double *ref_dx = ct_calloc(batch * in, sizeof(*ref_dx));
+    assert_true(x16 != NULL && dy16 != NULL && ref_dw != NULL && ref_db != NULL && ref_dx != NULL);
+    loops->narrow(batch * in, x, x16);
+    loops->narrow(batch * out, dy, dy16);
+    for (size_t i = 0; bf16 && i < batch * in; i++) {
+        x[i] = widen(x16[i]);
+    }
+    for (size_t i = 0; bf16 && i < batch * out; i++) {
+        dy[i] = widen(dy16[i]);
+    }
+    const struct ct_tree op = {.batch = batch,
+                               .in = in,
+                               .out = out,
+                               .partition = {(batch + parts - 1) / parts, parts, parts},
+                               .bf16 = bf16,
+                               .x = bf16 ? (const void *)x16 : x,
+                               .dy = bf16 ? (const void *)dy16 : dy};
+    tree(loops, &op, 0, batch, op.partition, dw, db);
+    struct ct_linear_grad grad = {.batch = batch, .in = in, .out = out, .x = x, .w = w, .dy = dy};
+    ct_ref_linear_grad(&grad, ref_dw, ref_db, ref_dx);
+    expect(loops, "dw", dw, ref_dw, out * in, batch);
+    expect(loops, "db", db, ref_db, out, batch);
+    /* The parts may be on several machines, so their order is fixed to the bit. */
+    add_up(loops, &op, 0, parts, sum_dw, sum_db);
+    assert_memory_equal(dw, sum_dw, out * in * sizeof(*dw));
+    assert_memory_equal(db, sum_db, out * sizeof(*db));
+    ct_free(x), ct_free(dy), ct_free(w), ct_free(dw), ct_free(db), ct_free(sum_dw);
+    ct_free(sum_db), ct_free(x16), ct_free(dy16), ct_free(ref_dw), ct_free(ref_db), ct_free(ref_dx);
+}
+
+/* Of the batches some leave parts that are shorter than the others, or have no row at all. */
+static void test_gradients_add_up_as_a_tree(void **state)
+{
+    static const size_t batches[] = {1, 5, 24, 33}, ins[] = {1, 31, 33, 70},
+                        outs[] = {1, 3, 13, 24};
+    (void)state;
+    const struct ct_cpu_loops *loops;
+    for (size_t v = 0; (loops = ct_cpu_loops_get(v)) != NULL; v++) {
+        for (size_t i = 0; i < 4 * 4 * 4; i++) {
+            for (size_t parts = 1; parts <= 16; parts *= 4) {
+                size_t b = batches[i / 16], in = ins[i / 4 % 4], out = outs[i % 4];
+                check_tree(loops, b, in, out, parts, false);
+                check_tree(loops, b, in, out, 2 * parts, true);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_variant_that_runs_here_comes_once_the_fastest_first),
         cmocka_unit_test(test_products_agree_with_the_reference),
         cmocka_unit_test(test_product_of_nothing),
+        cmocka_unit_test(test_gradients_add_up_as_a_tree),
         cmocka_unit_test(test_same_bits_everywhere),
         cmocka_unit_test(test_sgd_is_pytorchs),
         cmocka_unit_test(test_adamw_is_pytorchs),

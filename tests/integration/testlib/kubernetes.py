@@ -6,12 +6,14 @@ processes, name), where fixed ports and places belong to nobody else, and ends w
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
 import unittest
 
 from . import cluster_dns
+from .paths import SOURCE_ROOT
 from .wait import DEADLINE, wait_until
 
 ADDRESS = "10.88.0.1"
@@ -73,6 +75,12 @@ def programs_folder():
     if not (folder / "complete").exists():
         raise unittest.SkipTest("no Kubernetes is built here (tools/test --with-kubernetes)")
     return folder / "bin"
+
+
+def readme_secret():
+    """The lines of contrib/kubernetes/README.md that make the secret of the jobs."""
+    text = (SOURCE_ROOT / "contrib" / "kubernetes" / "README.md").read_text()
+    return re.search(r"^    token=.*\n(?:    .*\n)+?(?=    kubectl apply)", text, re.M)[0]
 
 
 class Kubernetes:

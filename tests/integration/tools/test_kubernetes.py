@@ -3,7 +3,9 @@
 in the environment of each pod, give the job that the manifest means. The schemas come from PyPI, so only `tools/test
 --with-packages` runs this. No cluster is needed; test_cluster.py runs the pods in one."""
 
+import hmac
 import json
+import os
 import re
 import shutil
 import signal
@@ -14,6 +16,7 @@ import unittest
 
 import testlib
 from testlib import SOURCE_ROOT
+from testlib.kubernetes import readme_secret
 
 FOLDER = SOURCE_ROOT / "contrib" / "kubernetes"
 DOMAIN = "team.svc.cluster.local"
@@ -139,6 +142,27 @@ class Kubernetes(testlib.Case):
         self.assertEqual(result.code, 0, result)
         pushed = re.search(r"^    buildah push (\S+)$", text, re.M)[1]
         self.assertIn(f"image: {pushed}\n", result.out)
+
+    def test_the_readmes_secret_has_a_read_key_or_is_not_made(self):
+        lines = readme_secret()
+        folder = self.tmp / "bin"
+        folder.mkdir()
+        made = self.tmp / "made"
+        kubectl, stat = folder / "kubectl", folder / "ctrun-stat"
+        kubectl.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >{made}\n')
+        # As where it is not installed.
+        stat.write_text("#!/bin/sh\nexit 127\n")
+        for path in (kubectl, stat):
+            path.chmod(0o755)
+        paths = {"PATH": f"{folder}:{os.environ['PATH']}"}
+        self.assertNotEqual(self.run_program("sh", "-c", lines, env=paths).code, 0)
+        self.assertFalse(made.exists())
+        stat.unlink()
+        stat.symlink_to(testlib.program("ctrun-stat"))
+        result = self.run_program("sh", "-c", lines, env=paths)
+        self.assertEqual(result.code, 0, result)
+        token, key = re.findall(r"^--from-literal=(?:token|read-key)=(.+)$", made.read_text(), re.M)
+        self.assertEqual(key, hmac.new(token.encode(), b"ctrun read key 1", "sha256").hexdigest())
 
     def test_pods_match_service_and_policy(self):
         common = {d["kind"]: d for d in self.manifests["common"]}

@@ -116,6 +116,17 @@ static const char *quotes_hint(const char *name)
                : "";
 }
 
+/* What to do about a name that no folder has. */
+static const char *absence_hint(const char *name)
+{
+    if (access(name, F_OK) == 0) {
+        return " (to run the one here, write ./ in front)";
+    }
+    return strcmp(name, "train") == 0
+               ? "; the wheel has no trainer, and on Debian it is a package of its own, ctrun-train"
+               : quotes_hint(name);
+}
+
 /* Why a file that was found cannot be executed. */
 static int refuse(const char *name, struct ct_err *err)
 {
@@ -166,8 +177,7 @@ static int resolve_program(const char *name, char *const *env, const char *own_d
         if (rc == CT_ENOENT) {
             return ct_err_set(err, rc, "%s: not found in PATH%s%s", name,
                               own_dir != NULL ? ", nor among ctrun's own programs" : "",
-                              access(name, F_OK) == 0 ? " (to run the one here, write ./ in front)"
-                                                      : quotes_hint(name));
+                              absence_hint(name));
         }
     }
     if (rc == CT_EPERM) {

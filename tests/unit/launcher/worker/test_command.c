@@ -133,6 +133,7 @@ static void path_alone_counts_where_the_own_folder_is_unknown(void **state)
     assert_int_equal(resolve(rig, &plain, "tool", out), 0);
     assert_string_equal(out, "/path/tool | tool arg");
     assert_int_equal(resolve(rig, &plain, "train", out), CT_ENOENT);
+    assert_non_null(strstr(out, "not found in PATH; the wheel has no trainer"));
     rig->own = own;
 }
 

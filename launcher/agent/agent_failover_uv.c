@@ -260,7 +260,8 @@ static void take_over(struct ct_agent_run *run, const struct ct_election_todo *t
     ct_agent_store_take_over(run);
     int generation = ct_job_record_generation(&state(run)->record);
     bool known = ct_host_loss_ended(&failover->loss, generation);
-    const struct ct_members_failover hosting = {
+    struct ct_voter reached[CT_VOTERS_BOTH];
+    struct ct_members_failover hosting = {
         .self = state(run)->self,
         .arbiter = run->job->resolved->etcd != NULL,
         .term = state(run)->host_term,
@@ -269,6 +270,9 @@ static void take_over(struct ct_agent_run *run, const struct ct_election_todo *t
         .lost = todo->lost,
         .lost_is_dead = todo->lost_is_dead,
         .lost_in_time = todo->lost_in_time,
+        .num_dead = state(run)->num_dead,
+        .reached = reached,
+        .num_reached = ct_elector_reached(failover->elector, reached),
         .ended_by = known ? failover->loss.host : (struct ct_voter){0},
         .ended_by_silence = known && failover->silent,
         .ended_by_daemon = known && failover->loss.daemon,
@@ -277,6 +281,7 @@ static void take_over(struct ct_agent_run *run, const struct ct_election_todo *t
         .history = &run->report.story.history,
         .round = last_round(run),
     };
+    memcpy(hosting.dead, state(run)->dead, sizeof(hosting.dead));
     ct_server_host(run->store.server, &hosting);
     open_link(run);
 }

@@ -8,7 +8,9 @@
  * former host is asked like the others, but where this agent was connected to it, and not at the
  * address on record, by which another machine has reached it. If its machine refuses the
  * connection, its process is dead; this agent has been connected to the same port before, so no
- * firewall is in the way.
+ * firewall is in the way. The same holds for a voter that has answered there before. So that each
+ * has, all are asked something when a world has begun, and those that did not answer when the host
+ * is lost.
  *
  * A host that was elected also tells whoever listens where the job met first, every few seconds:
  * that is the first host's next life, if it was started again, and would wait there for a job of
@@ -51,6 +53,8 @@ struct asked {
     struct ct_link *link;  /* NULL = it has answered, or cannot be reached */
     struct ct_vote_ask question;
     bool sent;
+    bool reaches; /* the answer does not matter */
+    bool reached; /* this voter has answered there */
 };
 
 struct ct_elector {
@@ -234,6 +238,10 @@ static void on_message(void *data, struct ct_msg *msg)
     if (msg->type != CT_MSG_VOTE || msg->vote.id != asked->voter.id) {
         return;
     }
+    asked->reached = true;
+    if (asked->reaches) {
+        return;
+    }
     struct ct_vote_answer answer = msg->vote;
     const struct ct_voter *known = ct_job_record_find(&elector->election.record, msg->host.id);
     if (msg->host.id == asked->voter.id) {
@@ -261,8 +269,8 @@ static void on_lost(void *data, const struct ct_err *why)
            asked->voter.port, why->text);
     hang_up(asked);
     const struct ct_voter *host = &elector->election.host;
-    if (why->sys == ECONNREFUSED && asked->voter.id == host->id &&
-        is_same_place(&asked->voter, host)) {
+    bool followed = asked->voter.id == host->id && is_same_place(&asked->voter, host);
+    if (why->sys == ECONNREFUSED && (asked->reached || followed)) {
         ct_election_dead(&elector->election, asked->voter.id, ct_clock_now(NULL));
         rearm(elector);
     }
@@ -300,6 +308,7 @@ static struct asked *place_of(struct ct_elector *elector, const struct ct_voter 
             if (!is_same_place(&asked->voter, voter)) {
                 hang_up(asked);
                 asked->voter = *voter;
+                asked->reached = false;
             }
             return asked;
         }
@@ -315,8 +324,9 @@ static struct asked *place_of(struct ct_elector *elector, const struct ct_voter 
     return free_place;
 }
 
+/* `reaches`: voters are only to be reached, if they have not been yet. */
 static void ask_world(struct ct_elector *elector, const struct ct_world_voters *world,
-                      const struct ct_vote_ask *question)
+                      const struct ct_vote_ask *question, bool reaches)
 {
     const struct ct_voter *host = &elector->election.host;
     for (int i = 0; i < world->count; i++) {
@@ -326,7 +336,11 @@ static void ask_world(struct ct_elector *elector, const struct ct_world_voters *
         }
         bool connected = voter->id == host->id && host->address[0] != '\0';
         struct asked *asked = place_of(elector, connected ? host : voter);
+        if (reaches && (asked->reached || asked->link != NULL)) {
+            continue;
+        }
         asked->question = *question;
+        asked->reaches = reaches;
         if (asked->link != NULL && asked->sent) {
             hang_up(asked);
         }
@@ -339,11 +353,24 @@ static void ask_world(struct ct_elector *elector, const struct ct_world_voters *
 static void ask_all(struct ct_elector *elector, const struct ct_vote_ask *question)
 {
     const struct ct_job_record *record = &elector->election.record;
-    ask_world(elector, &record->formed, question);
-    ask_world(elector, &record->planned, question);
+    ask_world(elector, &record->formed, question, false);
+    ask_world(elector, &record->planned, question, false);
     if (elector->arbiter != NULL) {
-        uint64_t dead_id = elector->election.died_ns != INT64_MIN ? elector->election.host.id : 0;
-        ct_etcd_arbiter_ask(elector->arbiter, question, dead_id);
+        ct_etcd_arbiter_ask(elector->arbiter, question);
+    }
+}
+
+/* So that a later refusal proves a death. Only who can be elected has a use for that. A voter may
+ * be lost with the host, or be elected and die before this agent has asked it for a vote. */
+static void reach_all(struct ct_elector *elector)
+{
+    const struct ct_job_record *record = &elector->election.record;
+    const struct ct_vote_ask question = {.id = elector->election.self.id,
+                                         .record_term = record->term,
+                                         .record_version = record->version};
+    if (ct_job_record_find(record, question.id) != NULL) {
+        ask_world(elector, &record->formed, &question, true);
+        ask_world(elector, &record->planned, &question, true);
     }
 }
 
@@ -386,6 +413,12 @@ static bool is_arbiter_void(void *data, uint64_t id)
     return elector->options.is_void(elector->options.data, id);
 }
 
+static bool is_arbiter_host_dead(void *data, uint64_t id)
+{
+    const struct ct_elector *elector = data;
+    return ct_election_is_dead(&elector->election, id);
+}
+
 static void on_arbiter_trouble(void *data, const char *why, bool refused)
 {
     struct ct_elector *elector = data;
@@ -403,6 +436,7 @@ static int open_arbiter(struct ct_elector *elector, struct ct_err *err)
         .on_served = on_arbiter_served,
         .on_unserved = on_arbiter_unserved,
         .is_void = is_arbiter_void,
+        .is_dead = is_arbiter_host_dead,
         .on_trouble = on_arbiter_trouble,
         .data = elector,
     };
@@ -557,7 +591,7 @@ static void rearm(struct ct_elector *elector)
     if (elector->arbiter != NULL &&
         (state == CT_ELECTION_FOLLOWING || state == CT_ELECTION_ENDED)) {
         /* A vote that nobody needs would bind the arbiter against the host. */
-        ct_etcd_arbiter_ask(elector->arbiter, NULL, 0);
+        ct_etcd_arbiter_ask(elector->arbiter, NULL);
     }
     int64_t next_ns = ct_election_next(&elector->election);
     if (has_moved(elector) && elector->tell_ns < next_ns) {
@@ -627,20 +661,39 @@ void ct_elector_leased(struct ct_elector *elector, int64_t sent_ns, int64_t leas
     ct_election_leased(&elector->election, sent_ns, lease_ms);
 }
 
+int ct_elector_reached(const struct ct_elector *elector, struct ct_voter out[CT_VOTERS_BOTH])
+{
+    int count = 0;
+    for (int i = 0; i < CT_VOTERS_BOTH; i++) {
+        const struct ct_voter *voter = &elector->asked[i].voter;
+        if (elector->asked[i].reached && !ct_election_is_dead(&elector->election, voter->id) &&
+            ct_job_record_find(&elector->election.record, voter->id) != NULL) {
+            out[count++] = *voter;
+        }
+    }
+    return count;
+}
+
 bool ct_elector_recorded(struct ct_elector *elector, const struct ct_job_record *record)
 {
-    return ct_election_recorded(&elector->election, record);
+    bool pledges = ct_election_recorded(&elector->election, record);
+    if (pledges && record->planned.generation < 0) { /* no other one follows at once */
+        reach_all(elector);
+    }
+    return pledges;
 }
 
 void ct_elector_lost(struct ct_elector *elector)
 {
     ct_election_lost(&elector->election, ct_clock_now(NULL));
+    reach_all(elector);
     rearm(elector);
 }
 
 void ct_elector_deposed(struct ct_elector *elector)
 {
     ct_election_deposed(&elector->election, ct_clock_now(NULL));
+    reach_all(elector);
     rearm(elector);
 }
 

@@ -71,6 +71,10 @@ bool ct_elector_recorded(struct ct_elector *elector, const struct ct_job_record 
 void ct_elector_lost(struct ct_elector *elector);
 void ct_elector_deposed(struct ct_elector *elector);
 
+/* Gives the voters on record that have answered, at the places where they did, and are not known to
+ * be dead. Returns their number. */
+int ct_elector_reached(const struct ct_elector *elector, struct ct_voter out[CT_VOTERS_BOTH]);
+
 /* As host in a job with an arbiter: this record is to be pledged. It is copied. */
 void ct_elector_serve(struct ct_elector *elector, const struct ct_job_record *record);
 

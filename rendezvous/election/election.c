@@ -79,10 +79,48 @@ static bool in_reach(const struct ct_election *election, uint64_t term)
     return election->seen == 0 ? term <= CT_TERM_MAX : ct_election_in_reach(election->known, term);
 }
 
+bool ct_election_is_dead(const struct ct_election *election, uint64_t id)
+{
+    for (int i = 0; i < election->num_dead; i++) {
+        if (election->dead[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* There may be more of them than places, if the record has changed. Then one more counts as silent.
+ */
+static void note_dead(struct ct_election *election, uint64_t id)
+{
+    bool matters = id == election->host.id || ct_job_record_find(&election->record, id) != NULL;
+    if (matters && election->num_dead < CT_VOTERS_BOTH && !ct_election_is_dead(election, id)) {
+        election->dead[election->num_dead++] = id;
+    }
+}
+
+/* Who says something is alive. */
+static void revive(struct ct_election *election, uint64_t id)
+{
+    if (election->state != CT_ELECTION_LOOKING) {
+        return;
+    }
+    for (int i = election->num_dead - 1; i >= 0; i--) {
+        if (election->dead[i] == id) {
+            election->dead[i] = election->dead[--election->num_dead];
+        }
+    }
+    if (id == election->host.id) {
+        election->died_ns = INT64_MIN;
+        election->host_is_dead = false;
+    }
+}
+
 /* Another agent names this term. Returns false if it is out of reach. Who has had no host takes no
  * notice: it could not tell a term that is too high. */
 static bool hear(struct ct_election *election, uint64_t id, uint64_t term)
 {
+    revive(election, id);
     if (!in_reach(election, term)) {
         election->far_id = id;
         return false;
@@ -216,13 +254,20 @@ static int place(const struct ct_election *election)
     return i;
 }
 
+/* All notice at the same time that they may stand. */
+static void stand(struct ct_election *election, int64_t now_ns)
+{
+    election->next_ns = election->stand_ns = now_ns + place(election) * PLACE_NS;
+}
+
 static void look(struct ct_election *election, int64_t now_ns)
 {
     election->state = CT_ELECTION_LOOKING;
     election->alone_ns = now_ns;
     election->known = election->seen;
     election->candidacy = 0;
-    election->next_ns = election->stand_ns = now_ns + place(election) * PLACE_NS;
+    election->num_dead = 0;
+    stand(election, now_ns);
     election->give_up_ns = now_ns + election->give_up_ms * CT_NS_PER_MS;
 }
 
@@ -243,13 +288,21 @@ void ct_election_lost(struct ct_election *election, int64_t now_ns)
 
 void ct_election_dead(struct ct_election *election, uint64_t id, int64_t now_ns)
 {
+    bool yielded = false;
     for (int i = election->num_promises - 1; i >= 0; i--) {
         if (election->promises[i].to == id) {
+            yielded = yielded || election->promises[i].term == election->promised;
             release(election, i);
         }
     }
-    if (election->state == CT_ELECTION_LOOKING && id != 0 && id == election->host.id &&
-        election->died_ns == INT64_MIN) {
+    if (election->state != CT_ELECTION_LOOKING || id == 0) {
+        return;
+    }
+    note_dead(election, id);
+    if (yielded && election->candidacy == 0) {
+        stand(election, now_ns); /* it will not win any more */
+    }
+    if (id == election->host.id && election->died_ns == INT64_MIN) {
         election->died_ns = now_ns;
         election->host_is_dead = election->current && now_ns < election->lease_ns;
     }

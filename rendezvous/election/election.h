@@ -21,7 +21,8 @@
  * agent that is neither there nor known to be dead. The death of a process is known when its
  * machine says that nobody listens at its port. If an agent knows that before the lease has ended,
  * the host has decided nothing without it, and half of a world that the host belonged to is a
- * quorum.
+ * quorum. The deaths of other voters are noted as well. One of them may have been elected and have
+ * died before anybody followed it; the next host need not wait for its workers.
  *
  * Arbiter. A job may have an arbiter, which votes as well (world_voters.h). It is a value outside
  * the job's machines, so it does not answer by itself: each agent makes the answer to its own
@@ -122,6 +123,8 @@ struct ct_election {
     int64_t lease_ns;     /* when the last lease ended or will end */
     bool host_is_dead;    /* that host, and it was known before the lease ended */
     int64_t died_ns;      /* when the death of the last host was known; INT64_MIN = it is not */
+    uint64_t dead[CT_VOTERS_BOTH]; /* LOOKING, HOSTING: who was found dead since it began to look */
+    int num_dead;
     int64_t next_ns, give_up_ns;
     int64_t stand_ns; /* LOOKING: until then it asks for no votes */
     int64_t fence_ns; /* HOSTING: see above */
@@ -172,8 +175,12 @@ bool ct_election_recorded(struct ct_election *election, const struct ct_job_reco
  * to stop. */
 void ct_election_lost(struct ct_election *election, int64_t now_ns);
 
-/* The process with this id is dead: nobody listens at its port any more. */
+/* The process with this id is dead: nobody listens any more at the port at which it was met. That
+ * is forgotten if this id is heard again. */
 void ct_election_dead(struct ct_election *election, uint64_t id, int64_t now_ns);
+
+/* Was this agent, the last host or one on record, found dead since this one began to look? */
+bool ct_election_is_dead(const struct ct_election *election, uint64_t id);
 
 /* As host: the arbiter belongs to a later host or candidate. Asks for a while who was elected. */
 void ct_election_doubted(struct ct_election *election, int64_t now_ns);

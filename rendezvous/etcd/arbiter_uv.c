@@ -71,7 +71,6 @@ struct ct_etcd_arbiter {
     bool asked;       /* there is a question */
     bool asked_again; /* it came while the one before was being answered */
     struct ct_vote_ask question;
-    uint64_t dead_id;
 
     bool hosts, fresh; /* fresh: the record has not been written since it was given */
     struct ct_voter self;
@@ -239,8 +238,10 @@ static void decide(struct ct_etcd_arbiter *arbiter)
         }
         be_bound(arbiter);
     } else if (!arbiter->serves && arbiter->asked) {
+        uint64_t host_id = arbiter->view.state.host.id;
+        uint64_t dead_id = host_id != 0 && options->is_dead(options->data, host_id) ? host_id : 0;
         arbiter->asked_again = false;
-        if (ct_arbiter_ask(&arbiter->view, &arbiter->question, arbiter->dead_id, options->lease_ms,
+        if (ct_arbiter_ask(&arbiter->view, &arbiter->question, dead_id, options->lease_ms,
                            ct_clock_now(NULL), &arbiter->answer, &arbiter->next)) {
             request(arbiter, WRITING);
         } else if (arbiter->turns == 0) {
@@ -423,14 +424,12 @@ static void set_timer(struct ct_etcd_arbiter *arbiter)
     }
 }
 
-void ct_etcd_arbiter_ask(struct ct_etcd_arbiter *arbiter, const struct ct_vote_ask *ask,
-                         uint64_t dead_id)
+void ct_etcd_arbiter_ask(struct ct_etcd_arbiter *arbiter, const struct ct_vote_ask *ask)
 {
     arbiter->asked = ask != NULL;
     arbiter->asked_again = ask != NULL;
     if (ask != NULL) {
         arbiter->question = *ask;
-        arbiter->dead_id = dead_id;
     }
     set_timer(arbiter);
 }

@@ -33,6 +33,8 @@ struct ct_etcd_arbiter_options {
     void (*on_unserved)(void *data, bool bound);
     /* Is this agent, which has had the arbiter's vote, known to stand no more? */
     bool (*is_void)(void *data, uint64_t id);
+    /* Is the process of this agent, which the arbiter has heard as host, known to be dead? */
+    bool (*is_dead)(void *data, uint64_t id);
     /* etcd cannot be used, for this reason; NULL = it can again. Called at each change. `refused`:
      * it has never let this agent see the value, and the user has to do something: a login, a
      * certificate, a file. */
@@ -47,10 +49,9 @@ CT_MUST_CHECK int ct_etcd_arbiter_open(uv_loop_t *loop,
                                        const struct ct_etcd_arbiter_options *options,
                                        struct ct_etcd_arbiter **out, struct ct_err *err);
 
-/* The newest question takes the place of one that is not answered. ask NULL = none is left.
- * `dead_id`: see ct_arbiter_ask(). There is no answer while etcd cannot be used. */
-void ct_etcd_arbiter_ask(struct ct_etcd_arbiter *arbiter, const struct ct_vote_ask *ask,
-                         uint64_t dead_id);
+/* The newest question takes the place of one that is not answered. ask NULL = none is left. There
+ * is no answer while etcd cannot be used. */
+void ct_etcd_arbiter_ask(struct ct_etcd_arbiter *arbiter, const struct ct_vote_ask *ask);
 
 /* This agent hosts the job as `self`, with this record. It is written now and then at each beat, a
  * sixth of a lease, until the next call. record NULL = it hosts no more. */

@@ -84,9 +84,15 @@ struct ct_members_failover {
     uint64_t term;                      /* CT_TERM_FIRST, or the one in which it was elected */
     const struct ct_job_record *record; /* with which it was elected; NULL = it is the first host */
     int64_t fence_ns;                   /* then: see rendezvous/election/election.h */
-    struct ct_voter lost; /* then: the host that this one followed last; id 0 = unknown */
-    bool lost_is_dead;    /* its process is known to be dead, ... */
-    bool lost_in_time;    /* ... since before the lease that it gave this host had ended */
+    struct ct_voter lost;          /* then: the host that this one followed last; id 0 = unknown */
+    bool lost_is_dead;             /* its process is known to be dead, ... */
+    bool lost_in_time;             /* ... since before the lease that it gave this host had ended */
+    uint64_t dead[CT_VOTERS_BOTH]; /* then: other voters whose processes are known to be dead */
+    int num_dead;
+    /* Then: voters that have taken a connection of this agent there, for ct_control_host(), which
+     * finds out whether they are dead; borrowed for that call. */
+    const struct ct_voter *reached;
+    int num_reached;
     /* Then also: the host whose loss has ended the newest generation (election/host_loss.h; id 0 =
      * unknown), and what its loss is called in the history of failures. The texts and the history
      * are borrowed until the core is made. */

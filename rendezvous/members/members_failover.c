@@ -16,6 +16,32 @@
 #include <stdio.h>
 #include <string.h>
 
+static int64_t later(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns > b_ns ? a_ns : b_ns;
+}
+
+static int64_t lease_ns(const struct ct_members *m)
+{
+    return m->job.heartbeat_ms * CT_NS_PER_MS;
+}
+
+/* When has a node stopped its workers at the latest that was heard last at `said_ns`? */
+static int64_t stopped_by(const struct ct_members *m, int64_t said_ns)
+{
+    return said_ns + lease_ns(m) + lease_ns(m) / 16;
+}
+
+static struct members_lost *lost_of(struct members_failover *f, uint64_t id)
+{
+    for (int i = 0; i < CT_VOTERS_BOTH; i++) {
+        if (f->lost[i].id == id) {
+            return &f->lost[i];
+        }
+    }
+    return NULL;
+}
+
 /* The newest world that the former host has left behind. */
 static const struct ct_world_voters *last_world(const struct members_failover *f)
 {
@@ -71,6 +97,28 @@ static int take_history(struct ct_members *m)
     return 0;
 }
 
+/* Returns a place in the ring, that of the oldest one there. */
+static struct members_lost *take_lost(const struct ct_members *m)
+{
+    struct members_failover *f = m->failover;
+    struct members_lost *lost = &f->lost[f->num_lost++ % CT_VOTERS_BOTH];
+    if (lost->ran && !lost->dead) {
+        f->forgotten_ns = later(f->forgotten_ns, stopped_by(m, lost->said_ns));
+    }
+    return lost;
+}
+
+/* A voter on record that has not come to this host is dead. It may have voted for another one. */
+static void note_dead(const struct ct_members *m, uint64_t id)
+{
+    struct members_lost *lost = lost_of(m->failover, id);
+    if (lost == NULL) {
+        lost = take_lost(m);
+        *lost = (struct members_lost){.id = id, .said_ns = INT64_MIN};
+    }
+    lost->dead = true;
+}
+
 int members_failover_init(struct ct_members *m)
 {
     const struct ct_members_failover *options = m->options.failover;
@@ -107,6 +155,9 @@ int members_failover_init(struct ct_members *m)
         if (options->ended_by.id != options->lost.id) { /* it is probed, too */
             f->lost[f->num_lost++] =
                 (struct members_lost){.id = options->ended_by.id, .said_ns = INT64_MIN};
+        }
+        for (int i = 0; i < options->num_dead; i++) {
+            note_dead(m, options->dead[i]);
         }
         describe_loss(f);
     }
@@ -171,11 +222,6 @@ bool members_failover_on(const struct ct_members *m)
     return m->failover != NULL && m->begun && m->job.voter.id != 0;
 }
 
-static int64_t lease_ns(const struct ct_members *m)
-{
-    return m->job.heartbeat_ms * CT_NS_PER_MS;
-}
-
 /* ---- who is there --------------------------------------------------------------------------- */
 
 static struct ct_member *member_of(const struct ct_members *m, uint64_t id)
@@ -185,16 +231,6 @@ static struct ct_member *member_of(const struct ct_members *m, uint64_t id)
         struct ct_member *member = MEMBER_OF(pos, link);
         if (member->voter.id == id) {
             return member;
-        }
-    }
-    return NULL;
-}
-
-static struct members_lost *lost_of(struct members_failover *f, uint64_t id)
-{
-    for (int i = 0; i < CT_VOTERS_BOTH; i++) {
-        if (f->lost[i].id == id) {
-            return &f->lost[i];
         }
     }
     return NULL;
@@ -259,17 +295,6 @@ void members_failover_heard(struct ct_members *m, const struct ct_member *member
     if (m->failover != NULL && is_seated(m, member)) {
         m->failover->quorum_known = false;
     }
-}
-
-static int64_t later(int64_t a_ns, int64_t b_ns)
-{
-    return a_ns > b_ns ? a_ns : b_ns;
-}
-
-/* When has a node stopped its workers at the latest that was heard last at `said_ns`? */
-static int64_t stopped_by(const struct ct_members *m, int64_t said_ns)
-{
-    return said_ns + lease_ns(m) + lease_ns(m) / 16;
 }
 
 /* The same for the voters of this world that are neither there nor dead. */
@@ -532,10 +557,7 @@ bool members_failover_left(struct ct_members *m, const struct ct_member *member,
     f->quorum_known = false;
     struct members_lost *lost = lost_of(f, member->voter.id);
     if (lost == NULL) {
-        lost = &f->lost[f->num_lost++ % CT_VOTERS_BOTH];
-        if (lost->ran && !lost->dead) {
-            f->forgotten_ns = later(f->forgotten_ns, stopped_by(m, lost->said_ns));
-        }
+        lost = take_lost(m);
     }
     /* Who takes its leave has nothing left that runs, followed this host until then, and votes for
      * nobody afterwards. */
@@ -551,13 +573,22 @@ bool members_failover_left(struct ct_members *m, const struct ct_member *member,
 
 void ct_members_dead(struct ct_members *m, uint64_t id, int64_t now_ns)
 {
-    struct members_lost *lost = members_failover_on(m) && id != 0 ? lost_of(m->failover, id) : NULL;
+    struct members_failover *f = m->failover;
+    if (!members_failover_on(m) || id == 0) {
+        return;
+    }
+    struct members_lost *lost = lost_of(f, id);
+    bool came = lost != NULL || member_of(m, id) != NULL;
     if (lost != NULL && !lost->dead) {
         lost->dead = true;
         lost->in_time = now_ns < lost->said_ns + lease_ns(m);
-        m->failover->quorum_known = false;
-        m->due.fence_ns = now_ns;
+    } else if (!came && ct_job_record_find(&f->office.record, id) != NULL) {
+        note_dead(m, id);
+    } else {
+        return;
     }
+    f->quorum_known = false;
+    m->due.fence_ns = now_ns;
 }
 
 bool ct_members_stands_no_more(const struct ct_members *m, uint64_t id)

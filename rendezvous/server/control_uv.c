@@ -461,10 +461,14 @@ static void on_deposed(void *data)
 static void on_dead(void *data, uint64_t id)
 {
     struct ct_control *control = data;
-    if (!control->closing) {
-        ct_control_jobs_dead(&control->jobs, id, ct_clock_now(NULL));
-        rearm(control);
+    if (control->closing) {
+        return;
     }
+    if (control->failover.num_dead < CT_VOTERS_BOTH) { /* the job may begin only now */
+        control->failover.dead[control->failover.num_dead++] = id;
+    }
+    ct_control_jobs_dead(&control->jobs, id, ct_clock_now(NULL));
+    rearm(control);
 }
 
 void ct_control_host(struct ct_control *control, const struct ct_members_failover *failover)
@@ -479,6 +483,11 @@ void ct_control_host(struct ct_control *control, const struct ct_members_failove
     if (failover->ended_by.id != failover->lost.id) {
         ct_probes_lost(control->probes, &failover->ended_by);
     }
+    for (int i = 0; i < failover->num_reached; i++) {
+        ct_probes_lost(control->probes, &failover->reached[i]);
+    }
+    control->failover.reached = NULL;
+    control->failover.num_reached = 0;
 }
 
 void ct_control_arbiter(struct ct_control *control, const struct ct_arbiter_pledge *pledge)

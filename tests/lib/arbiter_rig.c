@@ -247,6 +247,12 @@ static bool is_void(void *data, uint64_t id)
     return id == r->void_id;
 }
 
+static bool is_dead(void *data, uint64_t id)
+{
+    const struct arbiter_rig *r = data;
+    return id == r->dead_id;
+}
+
 static void on_trouble(void *data, const char *why, bool refused)
 {
     struct arbiter_rig *r = data;
@@ -268,6 +274,7 @@ int begin(void **state)
         .on_served = on_served,
         .on_unserved = on_unserved,
         .is_void = is_void,
+        .is_dead = is_dead,
         .on_trouble = on_trouble,
         .data = rig = ct_calloc(1, sizeof(*rig)),
     };
@@ -293,7 +300,7 @@ int end(void **state)
 void ask(uint64_t term)
 {
     const struct ct_vote_ask question = {.id = SELF, .term = term};
-    ct_etcd_arbiter_ask(rig->arbiter, &question, 0);
+    ct_etcd_arbiter_ask(rig->arbiter, &question);
 }
 
 void host(uint64_t version)

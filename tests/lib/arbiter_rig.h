@@ -49,6 +49,7 @@ struct arbiter_rig {
     char trouble[300];
     enum { NEVER, ON_MET, ON_ANSWER, ON_TROUBLE, ON_END } closes;
     uint64_t void_id;
+    uint64_t dead_id;
 };
 
 extern struct arbiter_rig *rig;

@@ -80,6 +80,26 @@ void el_probe(struct sim_el *sim, int life, uint64_t id)
     }
 }
 
+/* A voter that has answered once proves its death by a later refusal. */
+void el_reach(struct sim_el *sim, int life)
+{
+    const struct life *l = &sim->lives[life];
+    uint64_t ids[CT_VOTERS_BOTH];
+    int count = ct_job_record_voters(&l->election.record, ids);
+    if (ct_job_record_find(&l->election.record, l->election.self.id) == NULL) {
+        return;
+    }
+    for (int i = 0; i < count; i++) {
+        struct event e = el_plain(P_ASK);
+        e.id = ids[i];
+        e.ask.id = l->election.self.id;
+        e.reaches = true;
+        if (ids[i] != l->election.self.id && !l->reached[ids[i] - 1]) {
+            el_packet(sim, life, sim->lives[ids[i] - 1].machine, &e);
+        }
+    }
+}
+
 void el_agent_lost(struct sim_el *sim, int life)
 {
     struct life *l = &sim->lives[life];
@@ -90,6 +110,7 @@ void el_agent_lost(struct sim_el *sim, int life)
                                 !sim->lives[host->id - 1].agent);
     }
     ct_election_lost(&l->election, el_clock(sim, life));
+    el_reach(sim, life);
     el_probe(sim, life, l->election.host.id);
 }
 
@@ -102,7 +123,7 @@ static void dial(struct sim_el *sim, int life, const struct ct_voter *at)
     struct event e = el_plain(P_CONNECT);
     l->dialing = true;
     l->dialed = sim->now;
-    e.id = at->id;
+    e.id = l->dialed_id = at->id;
     el_packet(sim, life, el_machine_of(at->address), &e);
 }
 
@@ -144,8 +165,14 @@ void el_todo(struct sim_el *sim, int life, const struct ct_election_todo *todo)
             *lost = (struct member){.used = true, .gone = true, .fresh = true, .conn = -1};
             l->known_dead[todo->lost.id - 1] = true;
         }
-        if (todo->lost_is_dead) {
-            el_host_dead(sim, life, todo->lost.id);
+        for (int i = 0; i < l->election.num_dead && l->state != H_NONE; i++) {
+            el_host_dead(sim, life, l->election.dead[i]);
+        }
+        if ((sim->plan.strikes || sim->plan.twice) && sim->started >= 0) {
+            struct event strike = *el_event(sim, 0, STRIKE, life);
+            strike.at = sim->now + (int64_t)el_random(sim, 60) * MS;
+            strike.order = sim->order++;
+            el_push(sim, &strike);
         }
         int generation = ct_job_record_generation(&l->election.record);
         uint64_t ended_by = ct_host_loss_ended(&l->loss, generation) ? l->loss.host.id : 0;
@@ -179,6 +206,8 @@ static void on_ask(struct sim_el *sim, int life, const struct event *e)
         reply.host = l->election.self;
         reply.answer.host_term = 1;
     }
+    reply.id = e->id;
+    reply.reaches = e->reaches;
     el_packet(sim, life, sim->lives[e->from].machine, &reply);
 }
 
@@ -186,6 +215,13 @@ static void on_answer(struct sim_el *sim, int life, const struct event *e)
 {
     struct ct_vote_answer answer = e->answer;
     struct ct_election_todo todo;
+    if (e->id != 0 && e->id != answer.id) {
+        return; /* a later life, at the port of the one that was asked */
+    }
+    sim->lives[life].reached[answer.id - 1] = true;
+    if (e->reaches) {
+        return;
+    }
     answer.record = e->record >= 0 ? &sim->records[e->record] : NULL;
     answer.host = e->host.id != 0 ? &e->host : NULL;
     ct_election_answered(&sim->lives[life].election, &answer, el_clock(sim, life), &todo);
@@ -217,10 +253,24 @@ void el_agent_up(struct sim_el *sim, int life, const struct ct_voter *host, uint
     }
     l->conn = conn;
     l->followed = true;
+    l->reached[host->id - 1] = true;
     sim->conns[conn].agent_open = true;
     l->up_ns = el_clock(sim, life);
     l->beat_ns = 0;
     join_if_ready(sim, life);
+}
+
+static void on_refused(struct sim_el *sim, int life, uint64_t id)
+{
+    struct life *l = &sim->lives[life];
+    l->dialing = l->dialing && l->dialed_id != id;
+    if (!l->reached[id - 1]) {
+        return; /* a firewall may have refused it */
+    }
+    ct_election_dead(&l->election, id, el_clock(sim, life));
+    if (l->state != H_NONE) {
+        el_host_dead(sim, life, id);
+    }
 }
 
 void el_agent_packet(struct sim_el *sim, int life, const struct event *e)
@@ -237,11 +287,14 @@ void el_agent_packet(struct sim_el *sim, int life, const struct event *e)
         on_connect(sim, life, e);
     } else if (e->what == P_UP) {
         el_agent_up(sim, life, &e->host, (uint64_t)e->ns, e->conn);
+    } else if (e->what == P_PROBE) {
+        struct event there = el_plain(P_THERE);
+        there.id = e->id;
+        el_packet(sim, life, sim->lives[e->from].machine, &there);
+    } else if (e->what == P_THERE) {
+        sim->lives[life].reached[e->id - 1] = true;
     } else if (e->what == P_DEAD) {
-        ct_election_dead(&sim->lives[life].election, e->id, el_clock(sim, life));
-        if (sim->lives[life].state != H_NONE) {
-            el_host_dead(sim, life, e->id);
-        }
+        on_refused(sim, life, e->id);
     }
 }
 
@@ -290,6 +343,9 @@ void el_agent_hear(struct sim_el *sim, int life, const struct event *e)
             pledge.ns = (int64_t)record->term;
             pledge.generation = (int)record->version;
             el_stream(sim, l->conn, true, &pledge);
+            if (record->planned.generation < 0) {
+                el_reach(sim, life);
+            }
         }
         if (e->what == S_WORLD) { /* the host has heard the pledge */
             ct_election_leased(&l->election, l->pledged_ns, LEASE / MS);

@@ -87,7 +87,8 @@ static void go_on(struct sim_el *sim, int life)
             ct_election_doubted(&l->election, el_clock(sim, life));
         }
     } else if (!errand->serves && l->question.id != 0) {
-        uint64_t dead = l->election.died_ns != INT64_MIN ? l->election.host.id : 0;
+        uint64_t host_id = l->arbiter.state.host.id;
+        uint64_t dead = ct_election_is_dead(&l->election, host_id) ? host_id : 0;
         if (ct_arbiter_ask(&l->arbiter, &l->question, dead, LEASE / MS, el_clock(sim, life),
                            &errand->answer, &errand->next)) {
             send(sim, life, P_WRITE);

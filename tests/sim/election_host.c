@@ -300,6 +300,10 @@ static void decided(struct sim_el *sim, int life, enum ct_proposal what)
             record->restarts > sim->plan.max_restarts) {
             el_break(sim, "the budget of restarts is not kept", life);
         }
+        if (sim->struck_at != 0 && sim->now - sim->struck_at > 2 * SEC) {
+            el_break(sim, "the next world waits for nodes that are known to be dead", life);
+        }
+        sim->struck_at = 0;
         sim->restarted += sim->started >= 0;
         sim->started = generation;
         sim->restarts = record->restarts;
@@ -416,6 +420,7 @@ static void on_join(struct sim_el *sim, int life, const struct event *e)
     }
     *m = (struct member){.used = true, .conn = e->conn, .heard = INT64_MIN};
     take_heard(sim, life, m, e->sent);
+    el_probe(sim, life, (uint64_t)e->from + 1);
     if (l->office.record.version > 1) { /* it must know what was decided without it */
         struct event record = el_plain(S_RECORD);
         record.record = el_intern(sim, &l->office.record);
@@ -481,21 +486,25 @@ void el_host_tick(struct sim_el *sim, int life)
         el_host_close(sim, life);
         if (l->agent) {
             ct_election_deposed(&l->election, now);
+            el_reach(sim, life);
         }
         return;
     }
+    bool probes = now - l->probed_ns > SEC / 2;
     for (int i = 0; i < LIVES; i++) {
+        bool lost = l->members[i].used
+                        ? l->members[i].gone
+                        : ct_job_record_find(&l->office.record, (uint64_t)i + 1) != NULL;
         if (present(&l->members[i]) && now >= l->members[i].heard + LEASE && i != life) {
             int conn = l->members[i].conn;
             sim->conns[conn].host_open = false;
             el_stream(sim, conn, false, &(struct event){.what = S_END, .record = -1});
             lose(sim, life, i);
-        } else if (l->members[i].used && l->members[i].gone && !l->known_dead[i] &&
-                   now - l->probed_ns > SEC / 2) {
+        } else if (lost && !l->known_dead[i] && probes) {
             el_probe(sim, life, (uint64_t)i + 1);
         }
     }
-    l->probed_ns = now - l->probed_ns > SEC / 2 ? now : l->probed_ns;
+    l->probed_ns = probes ? now : l->probed_ns;
     if (l->state == H_GATHER && !l->ending && now - l->since > GATHER_MOST) {
         end_job(sim, life, 121);
     }

@@ -28,6 +28,11 @@
 #define SLOW_SCHEDULES 100
 #define SLOW_CANDIDACIES 3
 
+/* Hosts that are killed just after their election, in one schedule. */
+#define STRIKES_MOST 2
+/* Schedules in which one is, and nothing else happens. */
+#define TWICE_SCHEDULES 200
+
 uint64_t el_random(struct sim_el *sim, uint64_t below)
 {
     uint64_t z = (sim->random += UINT64_C(0x9e3779b97f4a7c15));
@@ -260,10 +265,14 @@ static void on_packet(struct sim_el *sim, const struct event *e)
         schedule(sim, *e, sim->lives[life].paused_until + 1000);
         return;
     }
+    const struct plan *plan = &sim->plan;
     bool wanted = e->what == P_ASK || e->what == P_PROBE || e->what == P_CONNECT;
-    bool same_port = life >= 0 && !sim->lives[life].agent && e->what == P_CONNECT;
-    if (wanted &&
-        (life < 0 || (e->id != 0 && !same_port && sim->lives[life].election.self.id != e->id))) {
+    bool daemon = life >= 0 && !sim->lives[life].agent && e->what == P_CONNECT;
+    bool same_port = daemon || (plan->same_port && machine == 0);
+    bool refused = plan->wall_from != plan->wall_to && plan->wall_from == from_machine &&
+                   plan->wall_to == machine;
+    if (wanted && (life < 0 || refused ||
+                   (e->id != 0 && !same_port && sim->lives[life].election.self.id != e->id))) {
         struct event dead = {.what = P_DEAD, .record = -1, .conn = -1, .id = e->id};
         /* The kernel of that machine answers; the answer takes the same way as any other. */
         dead.kind = PACKET;
@@ -425,7 +434,8 @@ static void check_forgotten(struct sim_el *sim)
         const struct life *host = &sim->lives[i];
         for (int k = 0; k < sim->num_lives && host->alive && host->forgot; k++) {
             const struct life *l = &sim->lives[k];
-            if (host->members[k].used && !host->members[k].gone && l->alive &&
+            const struct member *member = &host->members[k];
+            if (member->used && !member->gone && l->alive && l->conn == member->conn &&
                 ct_job_record_generation(&l->election.record) >= 0) {
                 el_break(sim, "an agent waits with a host that has forgotten its job", k);
             }
@@ -481,6 +491,14 @@ static void step(struct sim_el *sim, const struct event *e)
             if (daemon && life >= 0) {
                 el_daemon_forgets(sim, life);
             }
+        }
+        break;
+    case STRIKE:
+        if (l->alive && l->state != H_NONE && !sim->over &&
+            sim->struck < (sim->plan.twice ? 1 : STRIKES_MOST)) {
+            sim->struck++;
+            sim->struck_at = sim->plan.twice ? sim->now : 0;
+            el_kill(sim, e->to);
         }
         break;
     case FAULT:
@@ -587,6 +605,12 @@ static struct plan random_plan(uint64_t seed)
     plan.machines = plan.nodes + plan.spares + 1 + plan.arbiter;
     plan.far_terms = el_random(sim, 3) == 0;
     plan.cut_host = plan.lose_host && plan.daemon && el_random(sim, 2) == 0;
+    plan.strikes = !plan.lose_host && el_random(sim, 3) == 0;
+    plan.same_port = el_random(sim, 2) == 0;
+    if (!plan.lose_host && el_random(sim, 3) == 0) {
+        plan.wall_from = (int)el_random(sim, (uint64_t)plan.machines);
+        plan.wall_to = 1 + (int)el_random(sim, (uint64_t)plan.machines - 1);
+    }
     free(sim);
     return plan;
 }
@@ -633,6 +657,40 @@ static double play_slow(struct sim_el *sim, int64_t count, int64_t first)
     return (double)candidacies / (double)elections;
 }
 
+/* The host is killed, and the one that is elected then before many have followed it. The others
+ * have proofs of both deaths, so their next world does not wait. Returns -1 if a rule is broken. */
+static int play_twice(struct sim_el *sim, int64_t first)
+{
+    int struck = 0;
+    for (int64_t i = 0; i < TWICE_SCHEDULES; i++) {
+        const struct plan plan = {
+            .seed = (uint64_t)(first + i),
+            .machines = 8,
+            .nodes = 5,
+            .spares = 2,
+            .max_restarts = 3,
+            .faults = 1,
+            .arbiter = i % 2 == 1,
+            .lose_host = true,
+            .twice = true,
+            .span = 10 * SEC,
+            .delay = MS,
+        };
+        int rc = el_run(sim, &plan);
+        if (rc != 0) {
+            (void)printf("seed %llu, two hosts die%s: %s\n", (unsigned long long)plan.seed,
+                         plan.arbiter ? ", an arbiter" : "", sim->broken);
+        }
+        struck += sim->struck;
+        el_fini(sim);
+        if (rc != 0) {
+            return -1;
+        }
+    }
+    (void)printf("two hosts die: %d were killed just after their election\n", struck);
+    return struck > TWICE_SCHEDULES / 2 ? 0 : -1;
+}
+
 int main(int argc, char **argv)
 {
     int64_t count = 0, first = 1;
@@ -677,6 +735,7 @@ int main(int argc, char **argv)
                  (unsigned long long)overs, (unsigned long long)lost);
     double each = rc == 0 ? play_slow(sim, SLOW_SCHEDULES, first) : -1;
     rc = each >= 0 && each < SLOW_CANDIDACIES ? rc : -1;
+    rc = rc == 0 ? play_twice(sim, first) : rc;
     (void)printf("a slow arbiter: %.2f candidacies for each other host\n", each);
     /* Schedules in which nothing happens would prove little. */
     bool varied = takeovers > (uint64_t)count / 4 && overs > (uint64_t)count / 2;

@@ -29,11 +29,16 @@
 struct plan {
     uint64_t seed;
     int machines, nodes, spares, max_restarts, faults;
-    bool daemon;    /* the first host is no agent */
-    bool arbiter;   /* there is one, on the last machine; then nobody is the first host */
-    bool lose_host; /* one fault only: the host dies */
-    bool cut_host;  /* or: the daemon cannot be reached for some seconds */
-    bool far_terms; /* agents of one machine name the last term of all */
+    bool daemon;            /* the first host is no agent */
+    bool arbiter;           /* there is one, on the last machine; then nobody is the first host */
+    bool lose_host;         /* one fault only: the host dies */
+    bool cut_host;          /* or: the daemon cannot be reached for some seconds */
+    bool far_terms;         /* agents of one machine name the last term of all */
+    bool strikes;           /* hosts that were just elected are killed at once, ... */
+    bool twice;             /* ... and nothing else happens after the death of the first host */
+    bool same_port;         /* a later life on the first machine listens where the former one did */
+    int wall_from, wall_to; /* a firewall refuses all connections between them; 0, 0 = there is none
+                             */
     int64_t span, delay;
 };
 
@@ -42,6 +47,7 @@ enum kind {
     WORK,    /* its workers end */
     STOPPED, /* they have stopped */
     COMES,   /* a new life begins on a machine */
+    STRIKE,  /* it is killed, if it hosts */
     FAULT,
     HEALS,
     PACKET, /* a datagram */
@@ -52,7 +58,8 @@ enum what {
     P_ASK,
     P_ANSWER,
     P_PROBE,
-    P_DEAD,
+    P_THERE, /* the port has taken the connection */
+    P_DEAD,  /* or has refused it */
     P_CONNECT,
     P_UP,
     P_REFUSED,
@@ -91,6 +98,7 @@ struct event {
     int value; /* number in the pool of the arbiter's values */
     int64_t revision;
     bool written;
+    bool reaches; /* of a question whose answer does not matter, and of the answer */
 };
 
 /* What an agent has asked the arbiter's store, one thing at a time. */
@@ -136,11 +144,13 @@ struct life {
     int conn;     /* to its host; -1 = none */
     bool dialing; /* a connection is being made */
     int64_t dialed;
+    uint64_t dialed_id;
     int64_t up_ns; /* when the connection came up */
     bool joined;
     int64_t pledged_ns, beat_ns, looked_ns, born_ns;
-    bool followed; /* it has had a host */
-    int running;   /* generation; -1 = no workers run */
+    bool followed;       /* it has had a host */
+    bool reached[LIVES]; /* whose port has taken a connection from here */
+    int running;         /* generation; -1 = no workers run */
     bool stopping;
     int seen_generation; /* of the last world */
     uint64_t work;       /* number of the present work; older ends are void */
@@ -183,8 +193,9 @@ struct sim_el {
     int restarts; /* that its record had */
     bool over;
     int over_code;
-    int takeovers, restarted;
-    bool calm; /* no more faults: everything must come to an end */
+    int takeovers, restarted, struck;
+    int64_t struck_at; /* plan.twice: when the second host was killed */
+    bool calm;         /* no more faults: everything must come to an end */
     char broken[256];
 };
 
@@ -207,6 +218,7 @@ int el_new_life(struct sim_el *sim, int machine, bool agent);
 
 struct event el_plain(enum what what);
 void el_probe(struct sim_el *sim, int life, uint64_t id);
+void el_reach(struct sim_el *sim, int life);
 void el_end_life(struct sim_el *sim, int life, int code);
 
 /* ---- agents ---- */

@@ -99,6 +99,26 @@ class Failover(FailoverCase):
         self.all_up(jobs, before)
         self.finish(jobs)
 
+    def test_nobody_waits_for_a_host_that_died_before_it_was_followed(self):
+        """Nor for a machine that died with the host. Silence is waited for longer than this test lasts."""
+        more = {"conf": ",heartbeat_timeout=250"}
+        _, jobs = self.start_job(5, "--nnodes", "2:5", "--max-restarts", 3, **more)
+        before = self.all_up(jobs)
+        jobs.pop(0).signal(signal.SIGKILL)
+        new = wait_until(lambda: [job for job in jobs if "this machine hosts" in job.err], "a host", PATIENCE)[0]
+        new.signal(signal.SIGKILL)
+        jobs.remove(new)
+        self.all_up(jobs, before)
+        self.finish(jobs)
+
+        self.go.unlink()
+        _, jobs = self.start_job(5, "--nnodes", "2:5", "--max-restarts", 3, **more)
+        before = self.all_up(jobs)
+        for job in jobs[:2]:
+            job.signal(signal.SIGKILL)
+        self.all_up(jobs[2:], before)
+        self.finish(jobs[2:])
+
     def test_two_machines_go_on_after_a_death(self):
         _, jobs = self.start_job(2, "--nnodes", "1:2", "--max-restarts", 3)
         before = self.all_up(jobs)

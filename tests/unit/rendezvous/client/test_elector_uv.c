@@ -251,6 +251,57 @@ static void test_a_refusal_where_the_host_was_not_met_proves_nothing(void **stat
     end(f);
 }
 
+static void run_until_dead(struct fixture *f, int i, uint64_t id)
+{
+    while (!ct_election_is_dead(ct_elector_state(f->agents[i].elector), id)) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+}
+
+/* It has answered when the world began, so a firewall has let connections pass. */
+static void test_a_refusal_of_any_voter_that_was_reached_proves_its_death(void **state)
+{
+    struct fixture *f = new_fixture();
+    struct ct_voter reached[CT_VOTERS_BOTH];
+    (void)state;
+    begin(f, &good);
+    struct ct_elector *elector = f->agents[1].elector;
+    while (ct_elector_reached(elector, reached) < 2) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_true(reached[0].id == 1 && reached[1].id == 3);
+    assert_int_equal(reached[1].port, f->record.formed.list[2].port);
+    kill_agent(f, 0);
+    kill_agent(f, 2);
+    ct_elector_lost(elector);
+    run_until_dead(f, 1, 3);
+    run_until_dead(f, 1, 1);
+    assert_false(f->decided); /* two of three */
+    end(f);
+}
+
+static void test_a_refusal_of_a_voter_that_was_not_reached_proves_nothing(void **state)
+{
+    struct fixture *f = new_fixture();
+    struct ct_voter reached[CT_VOTERS_BOTH];
+    (void)state;
+    begin(f, &good);
+    struct ct_elector *elector = f->agents[1].elector;
+    kill_agent(f, 2); /* before the loop has run */
+    f->record.formed.list[0].port = f->record.formed.list[2].port;
+    f->record.version++; /* by that place, the first one is not reached either */
+    kill_agent(f, 0);
+    ct_elector_lost(elector);
+    run_until_dead(f, 1, 1); /* the host, which this agent has followed at another place */
+    uint64_t until = uv_hrtime() + 300000000;
+    while (uv_hrtime() < until) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_false(ct_election_is_dead(ct_elector_state(elector), 3));
+    assert_int_equal(ct_elector_reached(elector, reached), 0);
+    end(f);
+}
+
 /* A later host knows another address of the same agent. */
 static void test_a_voter_is_asked_where_the_newest_record_says(void **state)
 {
@@ -443,6 +494,36 @@ static void test_a_station_hosts_and_stops_hosting(void **state)
     end(f);
 }
 
+/* Nobody has joined yet, since workers take their time to stop. */
+static void test_a_death_that_is_proved_before_the_first_member_comes_counts(void **state)
+{
+    struct fixture *f = new_fixture();
+    struct visitor asks = {.told = false}, joins = {.told = false};
+    (void)state;
+    begin(f, &good);
+    struct ct_server *server = f->agents[1].server;
+    const struct ct_members_failover hosting = {.self = f->record.formed.list[1],
+                                                .term = UINT64_C(5) << 32 | 2,
+                                                .record = &f->record,
+                                                .lost = {.id = 1},
+                                                .lost_is_dead = true,
+                                                .reached = &f->record.formed.list[2],
+                                                .num_reached = 1};
+    kill_agent(f, 2);
+    ct_server_host(server, &hosting);
+    visit(f, &asks, 1, CT_MSG_ASK); /* the machine refuses the other connection meanwhile */
+    ct_loop_run_until(&f->loop, &asks.lost);
+    visit(f, &joins, 1, CT_MSG_JOIN);
+    uint64_t until = uv_hrtime() + UINT64_C(10000000000);
+    while (!ct_server_stands_no_more(server, 3) && uv_hrtime() < until) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_true(ct_server_stands_no_more(server, 3));
+    leave(f, &asks);
+    leave(f, &joins);
+    end(f);
+}
+
 /* Its workers took long to stop. Meanwhile the host lost its office and won another one. */
 static void test_who_was_told_of_an_earlier_term_does_not_join(void **state)
 {
@@ -578,8 +659,7 @@ static struct {
 
 int __wrap_ct_etcd_arbiter_open(uv_loop_t *loop, const struct ct_etcd_arbiter_options *options,
                                 struct ct_etcd_arbiter **out, struct ct_err *err);
-void __wrap_ct_etcd_arbiter_ask(struct ct_etcd_arbiter *it, const struct ct_vote_ask *ask,
-                                uint64_t dead_id);
+void __wrap_ct_etcd_arbiter_ask(struct ct_etcd_arbiter *it, const struct ct_vote_ask *ask);
 void __wrap_ct_etcd_arbiter_serve(struct ct_etcd_arbiter *it, const struct ct_voter *self,
                                   const struct ct_job_record *record);
 void __wrap_ct_etcd_arbiter_close(struct ct_etcd_arbiter *it);
@@ -595,11 +675,9 @@ int __wrap_ct_etcd_arbiter_open(uv_loop_t *loop, const struct ct_etcd_arbiter_op
     return 0;
 }
 
-void __wrap_ct_etcd_arbiter_ask(struct ct_etcd_arbiter *it, const struct ct_vote_ask *ask,
-                                uint64_t dead_id)
+void __wrap_ct_etcd_arbiter_ask(struct ct_etcd_arbiter *it, const struct ct_vote_ask *ask)
 {
     (void)it;
-    (void)dead_id;
     arbiter.asked = ask != NULL;
 }
 
@@ -707,6 +785,9 @@ int main(void)
         cmocka_unit_test(test_who_is_cut_off_alone_is_sent_back),
         cmocka_unit_test(test_half_is_enough_after_a_death),
         cmocka_unit_test(test_a_refusal_where_the_host_was_not_met_proves_nothing),
+        cmocka_unit_test(test_a_refusal_of_any_voter_that_was_reached_proves_its_death),
+        cmocka_unit_test(test_a_refusal_of_a_voter_that_was_not_reached_proves_nothing),
+        cmocka_unit_test(test_a_death_that_is_proved_before_the_first_member_comes_counts),
         cmocka_unit_test(test_a_voter_is_asked_where_the_newest_record_says),
         cmocka_unit_test(test_another_token_gets_no_vote),
         cmocka_unit_test(test_a_station_answers_one_question_and_sends_members_on),

@@ -130,6 +130,54 @@ static void test_more_than_half_elects(void **state)
     assert_true(e.fence_ns == now_ns + LEASE_MS * MS + LEASE_MS * MS / 16);
 }
 
+/* Voter 3 may have been elected, and have died before anybody followed it. */
+static void test_deaths_of_other_voters_are_noted_until_they_are_heard(void **state)
+{
+    struct ct_election e = rig_follower(2, 4);
+    struct ct_vote_ask question = ask(1, 7);
+    struct ct_vote_answer answer;
+    struct ct_election_todo todo;
+    (void)state;
+    ct_election_dead(&e, 3, 0); /* it hears its host, so it does not matter */
+    ct_election_lost(&e, 0);
+    assert_false(ct_election_is_dead(&e, 3));
+    for (int i = 0; i < 2; i++) {
+        ct_election_dead(&e, 3, 0);
+        ct_election_dead(&e, 1, 0);
+        ct_election_dead(&e, 77, 0); /* of no world */
+        ct_election_dead(&e, 0, 0);
+    }
+    assert_int_equal(e.num_dead, 2);
+    assert_true(ct_election_is_dead(&e, 3) && ct_election_is_dead(&e, 1) && e.host_is_dead);
+
+    rig_grant(&e, 3, 1, 0, 0, &todo); /* a firewall had refused it */
+    assert_true(!ct_election_is_dead(&e, 3) && ct_election_is_dead(&e, 1));
+    ct_election_asked(&e, &question, 0, &answer);
+    assert_true(e.num_dead == 0 && !e.host_is_dead && e.died_ns == INT64_MIN);
+
+    ct_election_dead(&e, 3, 0);
+    struct ct_voter next = rig_voter(4);
+    assert_true(ct_election_followed(&e, &next, UINT64_C(9) << 32 | 4, 0));
+    ct_election_lost(&e, 0);
+    assert_int_equal(e.num_dead, 0);
+}
+
+static void test_who_has_voted_for_a_dead_one_stands_at_once(void **state)
+{
+    struct ct_election e = rig_follower(2, 4);
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    ct_election_lost(&e, 0);
+    assert_true(grants(&e, 4, 5, 0));
+    assert_true(grants(&e, 3, 6, 0));
+    ct_election_dead(&e, 4, 0); /* voter 3 may still win */
+    assert_int_equal(ct_election_next(&e), 40 * MS);
+    ct_election_dead(&e, 3, 10 * MS);
+    assert_true(rig_stand(&e, &now_ns, &todo).term != 0);
+    assert_true(now_ns < 40 * MS);
+}
+
 static void test_half_elects_after_a_death_that_is_known_in_time(void **state)
 {
     struct ct_election_todo todo;
@@ -464,6 +512,8 @@ int main(void)
         cmocka_unit_test(test_who_has_voted_asks_who_hosts_before_it_stands),
         cmocka_unit_test(test_an_older_record_gets_no_vote_but_the_newer_record),
         cmocka_unit_test(test_more_than_half_elects),
+        cmocka_unit_test(test_deaths_of_other_voters_are_noted_until_they_are_heard),
+        cmocka_unit_test(test_who_has_voted_for_a_dead_one_stands_at_once),
         cmocka_unit_test(test_half_elects_after_a_death_that_is_known_in_time),
         cmocka_unit_test(test_a_plan_counts_beside_the_last_world),
         cmocka_unit_test(test_there_is_no_election_before_the_first_world),

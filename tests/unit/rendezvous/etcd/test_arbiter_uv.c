@@ -74,7 +74,7 @@ static void test_a_question_that_was_taken_back_has_no_answer(void **state)
     carry_out(GRANT);
     carry_out(READ);
     await_call(WRITE);
-    ct_etcd_arbiter_ask(rig->arbiter, NULL, 0);
+    ct_etcd_arbiter_ask(rig->arbiter, NULL);
     carry_out(WRITE);
     assert_int_equal(rig->answers, 0);
     host(1); /* the next errand */
@@ -288,9 +288,25 @@ static void test_a_run_id_that_is_too_long(void **state)
     assert_int_equal(ct_etcd_arbiter_open(&rig->loop, &options, &arbiter, &err), CT_EINVAL);
 }
 
+/* Whoever it is: an agent may be elected and die before anybody has followed it. */
+static void test_a_host_that_is_dead_does_not_bind(void **state)
+{
+    const struct ct_arbiter_state theirs = other(true);
+    (void)state;
+    put_state(&theirs);
+    rig->dead_id = OTHER;
+    ask(LATER + CT_TERM_FIRST);
+    carry_out(GRANT);
+    carry_out(READ);
+    carry_out(WRITE);
+    assert_int_equal(rig->answers, 1);
+    assert_true(rig->answer.granted && rig->host.id == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(test_a_host_that_is_dead_does_not_bind),
         TEST(test_an_empty_store_votes),
         TEST(test_a_conflict_begins_again),
         TEST(test_a_vote_whose_answer_was_lost_is_known_again),

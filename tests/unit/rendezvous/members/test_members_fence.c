@@ -124,6 +124,53 @@ static void test_a_new_host_waits_for_nodes_without_a_vote(void **state)
     end(&s);
 }
 
+/* Node 4 has hosted generation 4 and is dead. Node 3 may have been elected, and did not come. */
+static void elect_first_of_four(struct scene *s, uint64_t dead)
+{
+    static struct ct_job_record record;
+    ct_job_record_init(&record);
+    record.term = CT_TERM_FIRST;
+    record.version = 8;
+    record.formed.generation = 4;
+    record.formed.count = 4;
+    for (int i = 0; i < 4; i++) {
+        record.formed.list[i] = (struct ct_voter){(uint64_t)i + 1, "", (uint16_t)(i + 1)};
+    }
+    const struct ct_members_failover elected = {.self = {.id = 1},
+                                                .term = UINT64_C(2) << 32 | 1,
+                                                .record = &record,
+                                                .fence_ns = 103 * S,
+                                                .lost = {.id = 4},
+                                                .lost_is_dead = true,
+                                                .dead = {4, dead},
+                                                .num_dead = 2};
+    begin_failover(s, 2, 2, 0, 2, &elected);
+    join(s, 1);
+    join(s, 2);
+}
+
+static void test_a_voter_that_died_before_it_came_is_not_waited_for(void **state)
+{
+    static struct scene s;
+    (void)state;
+    elect_first_of_four(&s, 3);
+    assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    end(&s);
+
+    elect_first_of_four(&s, 99); /* of no world */
+    assert_int_equal(s.nodes[1].record.planned.generation, -1);
+    ct_members_dead(s.members, 98, s.now);
+    ct_members_dead(s.members, 2, s.now); /* it is there */
+    ct_members_tick(s.members, s.now);
+    assert_int_equal(s.nodes[1].record.planned.generation, -1);
+    assert_false(ct_members_stands_no_more(s.members, 3));
+    ct_members_dead(s.members, 3, s.now);
+    assert_true(ct_members_stands_no_more(s.members, 3));
+    ct_members_tick(s.members, s.now);
+    assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    end(&s);
+}
+
 /* The wait for more nodes is over before the fence is. */
 static void test_an_elastic_job_settles_once(void **state)
 {
@@ -235,6 +282,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_silent_node_without_a_vote_is_waited_for_too),
         cmocka_unit_test(test_a_new_host_waits_for_nodes_without_a_vote),
+        cmocka_unit_test(test_a_voter_that_died_before_it_came_is_not_waited_for),
         cmocka_unit_test(test_clocks_that_go_slower_are_followed),
         cmocka_unit_test(test_an_elastic_job_settles_once),
         cmocka_unit_test(test_who_waits_too_long_for_the_fence_is_told_so),

@@ -126,6 +126,7 @@ struct ct_members {
     char here_addr[CT_HOST_MAX];  /* the one by which agents of this machine do */
 
     struct members_failover *failover; /* NULL = the job ends with this host */
+    bool settled;  /* GATHERING: the wait for more nodes is over, and only the fence is left */
     bool pledging; /* FORMING: the world is not certain yet; OVER: the end is not */
 
     int preempted; /* the signal by which the job is asked to end; 0 = it is not */

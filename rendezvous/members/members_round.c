@@ -171,6 +171,7 @@ static void begin_generation(struct ct_members *m, int n, int64_t now_ns)
     m->master_port = 0;
     m->ports[0] = '\0';
     m->due.settle_ns = m->due.say_ns = NEVER; /* join_ns stays until rank 0 serves */
+    m->settled = false;
     for (int i = 0; i < n; i++) {
         struct ct_member *member = m->sorted[i];
         member->in_world = member->served = true;
@@ -227,8 +228,10 @@ static void form_if_complete(struct ct_members *m, int64_t now_ns)
     plan_waiting(m);
     if (there < m->job.min_nodes || m->due.pause_ns != NEVER) {
         m->due.settle_ns = NEVER;
+        m->settled = false;
     } else if (there >= m->job.max_nodes ||
-               (m->last_node_count > 0 && there >= m->last_node_count) || m->job.settle_ms == 0) {
+               (m->last_node_count > 0 && there >= m->last_node_count) || m->job.settle_ms == 0 ||
+               m->settled) {
         form_world(m, now_ns);
     } else if (m->due.settle_ns == NEVER) {
         m->due.settle_ns = now_ns + m->job.settle_ms * CT_NS_PER_MS;
@@ -238,7 +241,7 @@ static void form_if_complete(struct ct_members *m, int64_t now_ns)
 /* Sets the deadlines for a world that forms after the pause. */
 static void begin_gathering(struct ct_members *m, int64_t pause_ms, int64_t now_ns)
 {
-    m->unclean = false;
+    m->unclean = m->settled = false;
     m->paused_ms = pause_ms;
     m->gather_ns = now_ns + pause_ms * CT_NS_PER_MS;
     m->due.pause_ns = pause_ms > 0 ? m->gather_ns : NEVER;
@@ -746,9 +749,8 @@ void members_round_tick(struct ct_members *m, int64_t now_ns)
     if (m->due.settle_ns <= now_ns) {
         m->due.settle_ns = NEVER;
         form_world(m, now_ns);
-        if (members_state(m) == STATE_GATHERING) {
-            m->due.settle_ns = m->due.fence_ns; /* else that wait would begin anew then */
-        }
+        /* Whoever comes late, or is found dead, may end the fence. */
+        m->settled = members_state(m) == STATE_GATHERING && m->due.fence_ns != NEVER;
     }
     if (m->due.fence_ns <= now_ns) {
         m->due.fence_ns = NEVER;

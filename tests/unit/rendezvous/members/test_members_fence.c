@@ -124,6 +124,59 @@ static void test_a_new_host_waits_for_nodes_without_a_vote(void **state)
     end(&s);
 }
 
+/* Nodes 2 and 3 are alive, but node 3 takes longer to stop its workers. */
+static void elect_in_an_elastic_job(struct scene *s)
+{
+    static struct ct_job_record record;
+    ct_job_record_init(&record);
+    record.term = CT_TERM_FIRST;
+    record.version = 8;
+    record.formed.generation = 4;
+    record.formed.count = 4;
+    for (int i = 0; i < 4; i++) {
+        record.formed.list[i] = (struct ct_voter){(uint64_t)i + 1, "", (uint16_t)(i + 1)};
+    }
+    const struct ct_members_failover elected = {.self = {.id = 1},
+                                                .term = UINT64_C(2) << 32 | 1,
+                                                .record = &record,
+                                                .fence_ns = 190 * S,
+                                                .lost = {.id = 4},
+                                                .lost_is_dead = true};
+    begin_failover(s, 2, 4, 0, 2, &elected);
+    join(s, 1);
+    join(s, 2);
+    pass(s, s->job.settle_ms * MS);
+    assert_int_equal(s->nodes[1].record.planned.generation, -1);
+}
+
+static void test_whoever_ends_the_fence_ends_the_wait_of_an_elastic_job(void **state)
+{
+    static struct scene s;
+    (void)state;
+    elect_in_an_elastic_job(&s);
+    join(&s, 3);
+    assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    assert_int_equal(s.nodes[1].record.planned.count, 3);
+    end(&s);
+
+    elect_in_an_elastic_job(&s);
+    ct_members_dead(s.members, 3, s.now);
+    ct_members_tick(s.members, s.now);
+    assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    assert_int_equal(s.nodes[1].record.planned.count, 2);
+    end(&s);
+
+    elect_in_an_elastic_job(&s);
+    gone(&s, 2); /* then one waits for others again */
+    join(&s, 2);
+    ct_members_dead(s.members, 3, s.now);
+    ct_members_tick(s.members, s.now);
+    assert_int_equal(s.nodes[1].record.planned.generation, -1);
+    pass(&s, s.job.settle_ms * MS);
+    assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    end(&s);
+}
+
 /* Node 4 has hosted generation 4 and is dead. Node 3 may have been elected, and did not come. */
 static void elect_first_of_four(struct scene *s, uint64_t dead)
 {
@@ -282,6 +335,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_silent_node_without_a_vote_is_waited_for_too),
         cmocka_unit_test(test_a_new_host_waits_for_nodes_without_a_vote),
+        cmocka_unit_test(test_whoever_ends_the_fence_ends_the_wait_of_an_elastic_job),
         cmocka_unit_test(test_a_voter_that_died_before_it_came_is_not_waited_for),
         cmocka_unit_test(test_clocks_that_go_slower_are_followed),
         cmocka_unit_test(test_an_elastic_job_settles_once),

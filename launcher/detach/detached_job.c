@@ -103,7 +103,7 @@ static bool take_field(const char *key, const char *value, struct ct_detached_jo
         }
     }
     if (strcmp(key, "pid") == 0) {
-        valid = take_number(value, 2, INT_MAX, &number);
+        valid = take_number(value, 1, INT_MAX, &number);
         job->pid = (pid_t)number;
     } else if (strcmp(key, "start") == 0) {
         valid = take_number(value, 0, INT64_MAX, &number);
@@ -135,7 +135,9 @@ bool ct_detached_job_parse(const char *text, struct ct_detached_job *out)
             return false;
         }
     }
-    return out->pid > 1 && out->host[0] != '\0' && out->place[0] != '\0';
+    /* A ctrun that leaves its job to other machines may be the first process of a container. */
+    bool is_job = out->pid > 1 || (out->pid == 1 && out->via[0] != '\0');
+    return is_job && out->host[0] != '\0' && out->place[0] != '\0';
 }
 
 enum ct_detached_where ct_detached_job_where(const struct ct_detached_job *job,

@@ -84,8 +84,9 @@ static void a_record_that_makes_no_sense_is_none(void **state)
 {
     static const char *const texts[] = {
         "",
-        "pid 77\nhost a\nplace b",   /* cut short */
-        "pid 1\nhost a\nplace b\n",  /* nobody's ctrun */
+        "pid 77\nhost a\nplace b",  /* cut short */
+        "pid 1\nhost a\nplace b\n", /* nobody's ctrun */
+        "pid 0\nhost a\nplace b\nvia gpu-1\n",
         "pid -5\nhost a\nplace b\n", /* would be a group */
         "pid 99999999999\nhost a\nplace b\n",
         "pid 7x\nhost a\nplace b\n",
@@ -100,6 +101,8 @@ static void a_record_that_makes_no_sense_is_none(void **state)
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         assert_false(ct_detached_job_parse(texts[i], &job));
     }
+    /* It has only started the job, in a container of which it was the first process. */
+    assert_true(ct_detached_job_parse("pid 1\nhost a\nplace b\nvia gpu-1\n", &job));
     memset(longest, 'p', sizeof(longest));
     (void)snprintf(longest + sizeof(longest) - 8, 8, "\n");
     assert_false(ct_detached_job_parse(longest, &job));

@@ -13,10 +13,13 @@
 #include "tests/lib/tmpdir.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define NOW_S INT64_C(2000000000)
@@ -24,6 +27,7 @@
 struct place {
     char *dir, *path;
     int root;
+    pid_t ctrun; /* a process that stands for the ctrun of jobs that run */
 };
 
 static int setup(void **state)
@@ -34,6 +38,12 @@ static int setup(void **state)
     p->path = ct_tmpdir_path(p->dir, "new/ctrun");
     p->root = ct_state_folder_open(p->path, true, NULL);
     assert_true(p->root >= 0);
+    p->ctrun = fork();
+    if (p->ctrun == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)pause();
+        _exit(0);
+    }
     *state = p;
     return 0;
 }
@@ -41,6 +51,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     struct place *p = *state;
+    (void)kill(p->ctrun, SIGKILL);
+    (void)waitpid(p->ctrun, NULL, 0);
     (void)close(p->root);
     free(p->path);
     ct_tmpdir_free(p->dir);
@@ -116,20 +128,21 @@ static void only_own_files_are_opened(void **state)
     (void)close(job);
 }
 
-/* Makes a job; `pid` 0 is this process. An `exit_code` below 0 means that it has not ended. */
+/* Makes a job; `pid` 0 is a process that runs. An `exit_code` below 0 means that it has not ended.
+ */
 static void make(struct place *p, const char *id, const char *host, pid_t pid, int exit_code,
                  int64_t ended_s)
 {
-    struct ct_proctree_entry self;
+    struct ct_proctree_entry process;
     struct ct_detached_here here;
     struct ct_detached_job job = {.begun_s = 1700000000};
     struct ct_buf text = CT_BUF_INIT;
     char end[CT_DETACHED_EXIT_SIZE + 1];
     int fd = ct_state_folder_make_job(p->root, id, NULL);
     assert_true(fd >= 0);
-    assert_true(ct_proctree_read_pid(getpid(), &self));
-    job.pid = pid != 0 ? pid : getpid();
-    job.start = self.start;
+    assert_true(ct_proctree_read_pid(p->ctrun, &process));
+    job.pid = pid != 0 ? pid : p->ctrun;
+    job.start = process.start;
     (void)snprintf(job.host, sizeof(job.host), "%s", host);
     ct_detached_list_here(host, &here);
     (void)snprintf(job.place, sizeof(job.place), "%s", here.place);

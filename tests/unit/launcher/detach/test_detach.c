@@ -160,6 +160,15 @@ static int count_folders(const struct scene *s)
     return count;
 }
 
+static int count_open_files(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1024; fd++) {
+        count += fcntl(fd, F_GETFD) >= 0;
+    }
+    return count;
+}
+
 /* Sends a signal to a job that runs, and waits for its end. Returns its exit code. */
 static int end_job(pid_t pid, int signo)
 {
@@ -267,8 +276,9 @@ static int look_around(struct scene *s)
     struct stat in, null, out, err, console;
     char path[1024];
     (void)snprintf(path, sizeof(path), "%s/state/ctrun/%s/console.log", s->dir, s->detach.job.id);
-    bool stands_alone = getsid(0) == getpid() && fcntl(s->spare_fd, F_GETFD) < 0 &&
-                        fcntl(s->out, F_GETFD) < 0 && fcntl(s->detach.folder, F_GETFD) >= 0;
+    /* Three are its own: its folder, its file `exit`, and a pipe to its parent. */
+    bool stands_alone = getsid(0) == getpid() && count_open_files() == STDERR_FILENO + 1 + 3 &&
+                        fcntl(s->spare_fd, F_GETFD) < 0;
     bool is_quiet = fstat(STDIN_FILENO, &in) == 0 && stat("/dev/null", &null) == 0 &&
                     in.st_rdev == null.st_rdev && fstat(STDOUT_FILENO, &out) == 0 &&
                     fstat(STDERR_FILENO, &err) == 0 && stat(path, &console) == 0 &&
@@ -576,15 +586,6 @@ static void a_folder_that_cannot_be_used_is_named(void **state)
     assert_int_equal(begin(s, NULL, &err), CT_ENOENT);
     struct ct_detached_job note = {.id = "a", .via = "gpu-1"};
     assert_int_equal(ct_detach_note(s->env, "here", &note, &err), CT_ENOENT);
-}
-
-static int count_open_files(void)
-{
-    int count = 0;
-    for (int fd = 0; fd < 1024; fd++) {
-        count += fcntl(fd, F_GETFD) >= 0;
-    }
-    return count;
 }
 
 /* Fewer descriptors than the job needs, then one more, and so on. */

@@ -70,13 +70,14 @@ struct watch {
     bool asking, quitting, entered, has_saved;
     bool store_is_gone;
     bool is_silent; /* the last question got no answer, and that has been printed */
-    int rc_print;   /* why an answer could not be printed */
+    int rc_print;   /* why an answer could not be printed, as `why_print` says */
+    struct ct_err why_print;
     struct termios saved;
     struct ct_stat_view view;
     cJSON *status;     /* the last one */
     int64_t status_ns; /* when it came */
     char note[NOTE_MAX];
-    /* what the thread gives */
+    /* what the thread gives; not to be touched while it asks */
     cJSON *answer;
     int rc;
     struct ct_err err;
@@ -180,7 +181,7 @@ static void say_last_words(struct watch *watch, const cJSON *verdict)
     const struct ct_stat_watch_options *options = watch->options;
     struct ct_buf text = CT_BUF_INIT;
     if (options->print_end != NULL) {
-        watch->rc_print = options->print_end(options->data, verdict, &watch->err);
+        watch->rc_print = options->print_end(options->data, verdict, &watch->why_print);
     } else if (ct_stat_screen_end(watch->status, verdict, watch->where, &text) == 0) {
         (void)!ct_fd_write_all(options->out_fd, ct_buf_bytes(&text), text.len);
     }
@@ -277,10 +278,9 @@ static void show_answer(struct watch *watch)
     if (options->print == NULL) {
         draw(watch);
     } else if (watch->rc == 0) {
-        rc = options->print(options->data, watch->status, &watch->err);
+        rc = options->print(options->data, watch->status, &watch->why_print);
     } else if (!watch->is_silent) {
-        struct ct_err why = watch->err;
-        rc = options->print_silence(options->data, &why, &watch->err);
+        rc = options->print_silence(options->data, &watch->err, &watch->why_print);
     }
     watch->is_silent = watch->rc != 0;
     if (rc != 0) {
@@ -467,7 +467,7 @@ int ct_stat_watch_run(const struct ct_stat_watch_options *options, struct ct_sta
     }
     cJSON_Delete(watch.status);
     if (watch.rc_print != 0) {
-        *err = watch.err;
+        *err = watch.why_print;
         return watch.rc_print;
     }
     return rc == 0 ? 0 : ct_err_set(err, CT_EIO, "cannot watch: %s", uv_strerror(rc));

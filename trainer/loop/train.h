@@ -12,7 +12,7 @@
 #include "trainer/session/trainer.h"
 #include "trainer/session/warm_parts.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -43,7 +43,7 @@ struct ct_train_events {
     void (*step)(void *data, const struct ct_step_report *report); /* every metrics_every steps */
     void (*epoch)(void *data, const struct ct_epoch_report *report);
     void (*warn)(void *data, struct ct_err *warning); /* something failed, but training continues */
-    const volatile sig_atomic_t *stop_asked; /* nonzero: stop at the next step all agree on */
+    const atomic_int *stop_asked; /* nonzero: stop at the next step all agree on */
     void *data;
 };
 

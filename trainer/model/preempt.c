@@ -21,7 +21,7 @@ enum { VALUE_WANTS, VALUE_STEPS, VALUE_SUMS, VALUES = VALUE_SUMS + CT_PREEMPT_SU
 
 _Static_assert(VALUES <= CT_GROUP_VALUES_MAX, "they fit into one exchange");
 
-void ct_preempt_init(struct ct_preempt *p, const char *file, const volatile sig_atomic_t *flagged)
+void ct_preempt_init(struct ct_preempt *p, const char *file, const atomic_int *flagged)
 {
     *p = (struct ct_preempt){
         .file = file, .flagged = flagged, .next = 1, .last_ns = ct_clock_now(NULL)};

@@ -12,21 +12,20 @@
 #include "common/err.h"
 #include "trainer/model/group.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct ct_preempt {
-    const char *file;                     /* borrowed; NULL = none */
-    const volatile sig_atomic_t *flagged; /* borrowed; NULL = none */
-    int64_t steps;                        /* number of calls so far */
-    int64_t next;          /* number of the next call that exchanges; the same on every rank */
-    int64_t last, last_ns; /* number and time of the last call that did */
+    const char *file;          /* borrowed; NULL = none */
+    const atomic_int *flagged; /* borrowed; NULL = none */
+    int64_t steps;             /* number of calls so far */
+    int64_t next;              /* number of the next call that exchanges; the same on every rank */
+    int64_t last, last_ns;     /* number and time of the last call that did */
 };
 
 /* Both may be NULL. */
-void ct_preempt_init(struct ct_preempt *preempt, const char *file,
-                     const volatile sig_atomic_t *flagged);
+void ct_preempt_init(struct ct_preempt *preempt, const char *file, const atomic_int *flagged);
 
 /* Called once after every step. Is an exchange due? The same on every rank. */
 bool ct_preempt_due(struct ct_preempt *preempt);

@@ -10,14 +10,13 @@
 #include "trainer/show/loggers.h"
 #include "worker/ctworker.h"
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 /* The run of a process; with --gpus its ranks are threads. Zeroed except for what is borrowed. */
 struct ct_rank_run {
     const struct ct_train_options *options;
-    const volatile sig_atomic_t *stop_asked;
+    const atomic_int *stop_asked;
     void (*catch_signals)(
         const struct ct_train_options *options); /* called when all ranks are there, before a state
                                                     is restored; again in each generation */

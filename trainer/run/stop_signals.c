@@ -9,6 +9,7 @@
 #include "common/clock.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <unistd.h>
 
@@ -19,7 +20,10 @@
 static const int signals[] = {SIGTERM, SIGUSR1};
 #define SIGNALS (sizeof(signals) / sizeof(signals[0]))
 
-static volatile sig_atomic_t asked;
+/* All other threads read it. */
+static atomic_int asked;
+
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "a handler must not wait for a lock");
 
 static void on_signal(int number)
 {
@@ -74,7 +78,7 @@ void ct_stop_signals_catch(void)
     }
 }
 
-const volatile sig_atomic_t *ct_stop_signals_asked(void)
+const atomic_int *ct_stop_signals_asked(void)
 {
     return &asked;
 }

@@ -8,7 +8,7 @@
 
 #include "common/err.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 
 /* Gives these signals a thread of their own, which hears them even if the process was started with
  * them blocked. Called before any other thread is created. */
@@ -18,7 +18,7 @@ CT_MUST_CHECK int ct_stop_signals_apart(struct ct_err *err);
  * seconds later has it again. */
 void ct_stop_signals_catch(void);
 
-/* Gives the flag: nonzero = a stop was asked for. */
-const volatile sig_atomic_t *ct_stop_signals_asked(void);
+/* Gives the flag, which another thread sets: nonzero = a stop was asked for. */
+const atomic_int *ct_stop_signals_asked(void);
 
 #endif

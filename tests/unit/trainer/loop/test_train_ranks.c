@@ -83,7 +83,7 @@ static void on_step(void *data, const struct ct_step_report *report)
 
 static void train(int rank, void *data)
 {
-    static const volatile sig_atomic_t stop = 1;
+    static const atomic_int stop = 1;
     struct scenario *scenario = data;
     struct outcome *out = &outcomes->rank[rank];
     struct ct_err err = {0};

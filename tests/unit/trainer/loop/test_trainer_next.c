@@ -40,7 +40,7 @@ static const struct ct_train_options small = {
 
 static struct outcomes {
     _Atomic int reached, killed; /* rank 0 has come to FATEFUL; its peer is dead */
-    volatile sig_atomic_t stop;  /* the ranks are asked to end */
+    atomic_int stop;             /* the ranks are asked to end */
     struct outcome {
         int first_rc, rc;
         char text[sizeof(((struct ct_err *)NULL)->text)];

@@ -27,7 +27,7 @@ static unsigned exchange(struct ct_preempt *p, unsigned mine)
 static void a_file_or_a_signal_asks_to_stop(void **state)
 {
     (void)state;
-    volatile sig_atomic_t flagged = 0;
+    atomic_int flagged = 0;
     struct ct_preempt p;
     char *dir = ct_tmpdir_new(), *path = ct_tmpdir_path(dir, "notice");
     ct_preempt_init(&p, NULL, NULL);

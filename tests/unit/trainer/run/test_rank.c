@@ -36,7 +36,7 @@ static struct outcomes {
 } * outcomes;
 
 static int catches;
-static volatile sig_atomic_t stop;
+static atomic_int stop;
 static int snapshot = -1; /* the memory of a snapshot; -1 = there is none */
 static off_t snapshot_bytes;
 

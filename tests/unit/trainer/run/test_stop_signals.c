@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -23,7 +25,7 @@
 /* A signal so much later than the first one is the same notice still. */
 #define SAME_NOTICE_NS (5 * CT_NS_PER_S)
 
-static volatile int64_t now_ns = CT_NS_PER_S;
+static _Atomic int64_t now_ns = CT_NS_PER_S;
 static bool has_no_threads;
 
 int __wrap_clock_gettime(clockid_t id, struct timespec *out);

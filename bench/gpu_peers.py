@@ -100,6 +100,9 @@ def torch_step(case, way):
         index.copy_(chosen)
         recorded.replay()
 
+    # A recording knows addresses and keeps nothing alive that is there. `step` holds the data, the model
+    # and the optimizer, without which the recorded kernels would read memory that is somebody else's by then.
+    replay.step = step
     return replay
 
 

@@ -2,13 +2,17 @@
 """The parts of tools/gpu-check that need neither a GPU nor a build: the report, processes with a limit,
 what is chosen to be run, and the conclusions from figures."""
 
+import gc
 import json
 import sys
 import unittest
+import unittest.mock
+import weakref
 
 import testlib
 
 sys.path.insert(0, str(testlib.SOURCE_ROOT / "bench"))
+import gpu_peers  # noqa: E402 the path comes first
 from gpu import build, data, main, plan, process, table, toolkit  # noqa: E402 the path comes first
 from gpu.report import Report  # noqa: E402
 
@@ -205,6 +209,50 @@ class Tables(testlib.Case):
             self.assertEqual((goal["ratio"], goal["met"]), (us / 100, met))
         report.set(**table.conclusions(report))
         self.assertIn("MISSED 784-512-10, batch 128, f32: against torch eager: 9.0 (at least 10)", table.text(report))
+
+
+class Held:
+    """Stands for data, a model or an optimizer of PyTorch."""
+
+    def __init__(self, *_arguments, **_words):
+        pass
+
+    def __getattr__(self, name):
+        return unittest.mock.MagicMock()
+
+    def __getitem__(self, index):
+        return unittest.mock.MagicMock()
+
+    def __call__(self, x):
+        return unittest.mock.MagicMock()
+
+    def to(self, device):
+        return self
+
+
+class Peers(unittest.TestCase):
+    def test_a_recorded_step_keeps_alive_what_its_kernels_read(self):
+        """A recording keeps no memory, and a replay does not run what was recorded."""
+        for way in gpu_peers.NAMES:
+            if not way.startswith("torch"):
+                continue
+            made = []
+
+            def make(*_arguments, made=made, **_words):
+                held = Held()
+                made.append(weakref.ref(held))
+                return held
+
+            torch = unittest.mock.MagicMock()
+            torch.nn.Sequential, torch.randint, torch.optim.AdamW = make, make, make
+            torch.compile = lambda function: function
+            modules = {"torch": torch, "torch.nn": torch.nn, "torch.nn.functional": torch.nn.functional}
+            with unittest.mock.patch.dict(sys.modules, modules):
+                step = gpu_peers.torch_step(gpu_peers.Case("32:f32:784:512:10", 1), way)
+                gc.collect()
+                self.assertEqual([held() is not None for held in made], [True] * 4, way)
+                step(unittest.mock.MagicMock())
+            del step
 
 
 class Data(testlib.Case):

@@ -2,7 +2,11 @@
  *
  * Linear layers of a batch that is cut into parts (struct ct_partition). All parts are multiplied
  * in one call as a batch of matrices of one shape by one kernel, which is the same whatever their
- * number here. The gradients of weights go into a slot for each part, and are added as a tree:
+ * number here. Where no kernel can do any number of parts, the parts are multiplied one after the
+ * other, by one kernel that is chosen for the sizes of a part. Which of both is done depends on the
+ * layer and on the number of all parts, and so every rank does the same, however many it has.
+ *
+ * The gradients of weights go into a slot for each part, and are added as a tree:
  *
  *     part 0   dy^T * x, sum of dy   ->  slot 0  \
  *     part 1                         ->  slot 1   +-> dw, db
@@ -38,16 +42,31 @@ static int begin(struct ct_cuda *cuda, const struct ct_partition *partition, siz
     return 0;
 }
 
-int ct_cuda_cut_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err)
+/* One way to compute something, with the key of its products. */
+typedef int (*way_fn)(struct ct_cuda *cuda, const void *op, struct ct_gemm_key k,
+                      struct ct_err *err);
+
+static int at_once_or_in_turn(struct ct_cuda *cuda, const void *op, struct ct_gemm_key k,
+                              way_fn way, struct ct_err *err)
 {
-    struct ct_gemm_key k;
-    int rc = begin(cuda, &op->partition, op->in, op->out, &k, err);
-    if (rc != 0) {
-        return rc;
+    struct ct_err at_once = {0};
+    int rc = way(cuda, op, k, &at_once);
+    if (rc != CT_EUNSUPPORTED) {
+        return rc == 0 ? 0 : ct_err_set(err, rc, "%s", at_once.text);
     }
+    k.in_turn = true;
+    rc = way(cuda, op, k, err);
+    if (rc == CT_EUNSUPPORTED) {
+        (void)ct_err_wrap(err, "%s; then", at_once.text);
+    }
+    return rc;
+}
+
+static int linear(struct ct_cuda *cuda, const void *data, struct ct_gemm_key k, struct ct_err *err)
+{
+    const struct ct_linear *op = data;
     struct ct_gemm_operands o = {.a = op->w, .b = op->x, .d = op->y};
-    k.wide = op->wide;
-    rc = CT_EUNSUPPORTED;
+    int rc = CT_EUNSUPPORTED;
     if (op->in > 1 && op->out > 1) {
         k.bias16 = ct_precision_narrow(k.precision) && !op->wide && op->b16 != NULL;
         k.product = op->relu ? CT_PRODUCT_Y_RELU : CT_PRODUCT_Y_BIAS;
@@ -67,6 +86,23 @@ int ct_cuda_cut_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct 
         CT_CUDA_TRY(err, ct_launch_add_bias(ct_cuda_on(cuda, cuda->stream), k.precision, &all));
     }
     return rc;
+}
+
+int ct_cuda_cut_linear(struct ct_cuda *cuda, const struct ct_linear *op, struct ct_err *err)
+{
+    struct ct_gemm_key k;
+    int rc = begin(cuda, &op->partition, op->in, op->out, &k, err);
+    if (rc != 0) {
+        return rc;
+    }
+    k.wide = op->wide;
+    return at_once_or_in_turn(cuda, op, k, linear, err);
+}
+
+static int product(struct ct_cuda *cuda, const void *operands, struct ct_gemm_key k,
+                   struct ct_err *err)
+{
+    return ct_cuda_product(cuda, k, operands, err);
 }
 
 static int add_slots(struct ct_cuda *cuda, struct ct_gemm_key k, size_t count, const float *from,
@@ -97,7 +133,7 @@ static int gradient_of_weights(struct ct_cuda *cuda, const struct ct_linear_grad
     CT_CUDA_TRY(err, ct_launch_column_sums(ct_cuda_on(cuda, cuda->stream), k.precision, k.parts,
                                            k.batch, op->out, op->dy, k.slot, db));
     const struct ct_gemm_operands o = {.a = op->x, .b = op->dy, .d = dw};
-    int rc = ct_cuda_product(cuda, k, &o, err);
+    int rc = at_once_or_in_turn(cuda, &o, k, product, err);
     if (rc == 0 && k.parts > 1) {
         rc = add_slots(cuda, k, weights, dw, op->dw, err);
     }
@@ -116,7 +152,7 @@ int ct_cuda_cut_grad(struct ct_cuda *cuda, const struct ct_linear_grad *op, stru
     }
     const struct ct_gemm_operands o = {.a = op->w, .b = op->dy, .d = op->dx};
     k.product = CT_PRODUCT_DX;
-    rc = ct_cuda_product(cuda, k, &o, err);
+    rc = at_once_or_in_turn(cuda, &o, k, product, err);
     if (rc == 0 && op->mask != NULL) {
         size_t numbers = op->partition.rows * op->partition.parts * op->in;
         CT_CUDA_TRY(err, ct_launch_mask(ct_cuda_on(cuda, cuda->stream), k.precision, numbers,

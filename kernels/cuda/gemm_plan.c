@@ -21,14 +21,22 @@
 /* The heuristic's order is good: the best is nearly always among its first few. */
 #define CANDIDATES 8
 
+/* What refused a product, of how many kernels, and at how many parts of a cut batch. */
+struct refusal {
+    enum { BY_HEURISTIC, BY_WORKSPACE, BY_CHECK } by;
+    int offered;
+    size_t parts;
+};
+
 struct ct_gemm_plan {
     struct ct_gemm_key key;
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algo;
     bool refused; /* cuBLASLt has no kernel; nothing above but the key is there */
-    int offered;  /* kernels that were chosen from */
-    float us;     /* what the chosen one took, 0 = not timed */
+    struct refusal why;
+    int offered; /* kernels that were chosen from */
+    float us;    /* what the chosen one took, 0 = not timed */
 };
 
 struct ct_gemm_cache {
@@ -175,33 +183,35 @@ static int describe(struct ct_gemm_plan *p, const struct ct_gemm_operands *o, st
     CT_CUBLAS_TRY(err, cublasLtMatrixLayoutCreate(&p->b, s.b, s.ldb, s.b_cols, (int64_t)s.ldb));
     CT_CUBLAS_TRY(err,
                   cublasLtMatrixLayoutCreate(&p->d, s.result, s.ldd, s.d_cols, (int64_t)s.ldd));
-    return p->key.of > 0 ? set_steps(p, &s, err) : 0;
+    return p->key.of > 0 && !p->key.in_turn ? set_steps(p, &s, err) : 0;
 }
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
+/* What a kernel may do: the memory that it has, and how it may add pieces of dot products. */
+struct limits {
+    size_t workspace;
+    uint32_t schemes;
+};
+
 static size_t workspace_of(const struct ct_gemm_key *k)
 {
-    return k->of > 0 ? 0 : CT_CUDA_WORKSPACE;
+    return k->of > 0 && !k->in_turn ? 0 : CT_CUDA_WORKSPACE;
 }
 
 static int set_limits(cublasLtMatmulPreference_t pref, const struct ct_gemm_key *k,
-                      struct ct_err *err)
+                      const struct limits *limits, struct ct_err *err)
 {
     /* C is D here, unread as beta is 0, and must be declared all the same. */
     const cublasLtMatmulPreferenceAttributes_t ids[4] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES};
-    const size_t workspace = workspace_of(k);
-    if (k->of > 0) {
-        const uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
-        CT_CUBLAS_TRY(err,
-                      cublasLtMatmulPreferenceSetAttribute(
-                          pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof(none)));
-    }
+    CT_CUBLAS_TRY(
+        err, cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                  &limits->schemes, sizeof(limits->schemes)));
     CT_CUBLAS_TRY(
         err, cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                  &workspace, sizeof(workspace)));
+                                                  &limits->workspace, sizeof(limits->workspace)));
     for (int i = 0; i < 4; i++) {
         uint32_t align = k->align[i < 3 ? i : 2];
         CT_CUBLAS_TRY(err,
@@ -235,11 +245,11 @@ static int run_candidate(struct ct_cuda *cuda, const void *op, struct ct_err *er
 }
 
 /* Moves those that can run to the front, in their order, and says how many they are. */
-static int usable(const struct ct_gemm_key *k, cublasLtMatmulHeuristicResult_t *found, int count)
+static int usable(size_t workspace, cublasLtMatmulHeuristicResult_t *found, int count)
 {
     int kept = 0;
     for (int i = 0; i < count; i++) {
-        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= workspace_of(k)) {
+        if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= workspace) {
             found[kept++] = found[i];
         }
     }
@@ -270,23 +280,32 @@ static int check(struct ct_gemm_cache *cache, const struct ct_gemm_plan *p,
     return 0;
 }
 
+static int refuse(struct ct_gemm_plan *p, struct refusal why)
+{
+    p->why = why;
+    return CT_EUNSUPPORTED;
+}
+
 /* Every rank, with whatever number of parts, comes to the same kernel, or to none. */
 static int pick_steady(struct ct_gemm_cache *cache, struct ct_gemm_plan *p,
                        const cublasLtMatmulHeuristicResult_t *found, int count, struct ct_err *err)
 {
+    struct refusal why = {.by = BY_CHECK, .offered = count};
     bool good = false;
     int rc = 0;
+    p->offered = count;
     for (int i = 0; rc == 0 && !good && i < count; i++) {
         p->algo = found[i].algo;
         good = true;
         for (size_t parts = 1; rc == 0 && good && parts <= p->key.of; parts *= 2) {
             rc = check(cache, p, &p->algo, parts, &good, err);
+            why.parts = parts;
         }
     }
     if (rc == 0) {
         rc = set_parts(p, p->key.parts, err);
     }
-    return rc != 0 || good ? rc : ct_err_set(err, CT_EUNSUPPORTED, "cuBLASLt has no kernel");
+    return rc != 0 || good ? rc : refuse(p, why);
 }
 
 static void pick(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_plan *p,
@@ -311,33 +330,79 @@ static void pick(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_ge
     }
 }
 
-static int choose(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_plan *p,
-                  const struct ct_gemm_operands *o, struct ct_err *err)
+/* Gives the kernels that the heuristic offers within these limits, none if it refuses. */
+static int ask(struct ct_gemm_cache *cache, const struct ct_gemm_plan *p, struct limits limits,
+               cublasLtMatmulHeuristicResult_t found[CANDIDATES], int *count, struct ct_err *err)
 {
+    *count = 0;
     cublasLtMatmulPreference_t pref = NULL;
     CT_CUBLAS_TRY(err, cublasLtMatmulPreferenceCreate(&pref));
-    int rc = set_limits(pref, &p->key, err);
-    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-    int count = 0;
-    if (rc == 0 && p->key.of > 0) {
-        rc = set_parts(p, p->key.of, err);
-    }
+    int rc = set_limits(pref, &p->key, &limits, err);
     if (rc == 0) {
         cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-            cache->lt, p->op, p->a, p->b, p->d, p->d, pref, CANDIDATES, found, &count);
-        count = status == CUBLAS_STATUS_SUCCESS ? usable(&p->key, found, count) : 0;
+            cache->lt, p->op, p->a, p->b, p->d, p->d, pref, CANDIDATES, found, count);
+        *count = status == CUBLAS_STATUS_SUCCESS ? usable(limits.workspace, found, *count) : 0;
         if (status != CUBLAS_STATUS_SUCCESS && !is_refusal(status)) {
             rc = ct_cublas_fail(err, status, __FILE__, __LINE__, "cublasLtMatmulAlgoGetHeuristic");
-        } else if (count == 0) {
-            rc = ct_err_set(err, CT_EUNSUPPORTED, "cuBLASLt has no kernel");
         }
     }
     (void)cublasLtMatmulPreferenceDestroy(pref);
-    if (rc != 0) {
-        return rc;
+    return rc;
+}
+
+static int choose_at_once(struct ct_gemm_cache *cache, struct ct_gemm_plan *p, struct ct_err *err)
+{
+    struct limits limits = {.workspace = 0, .schemes = CUBLASLT_REDUCTION_SCHEME_NONE};
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    int count = 0;
+    int rc = set_parts(p, p->key.of, err);
+    if (rc == 0) {
+        rc = ask(cache, p, limits, found, &count, err);
     }
-    if (p->key.of > 0) {
+    if (rc == 0 && count > 0) {
         return pick_steady(cache, p, found, count, err);
+    }
+    if (rc == 0) {
+        /* It is asked again only for what is told about it. */
+        limits.workspace = CT_CUDA_WORKSPACE;
+        rc = ask(cache, p, limits, found, &count, err);
+    }
+    const struct refusal why = {.by = count > 0 ? BY_WORKSPACE : BY_HEURISTIC, .offered = count};
+    return rc == 0 ? refuse(p, why) : rc;
+}
+
+static int choose_in_turn(struct ct_gemm_cache *cache, struct ct_gemm_plan *p, struct ct_err *err)
+{
+    /* The last resort adds in a step of its own, and not as the pieces come. */
+    static const uint32_t schemes[] = {CUBLASLT_REDUCTION_SCHEME_NONE,
+                                       CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                                           CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE};
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && p->offered == 0 && i < sizeof schemes / sizeof schemes[0]; i++) {
+        const struct limits limits = {.workspace = CT_CUDA_WORKSPACE, .schemes = schemes[i]};
+        rc = ask(cache, p, limits, found, &p->offered, err);
+    }
+    if (rc != 0 || p->offered == 0) {
+        return rc != 0 ? rc : refuse(p, (struct refusal){.by = BY_HEURISTIC});
+    }
+    p->algo = found[0].algo;
+    return 0;
+}
+
+static int choose(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_plan *p,
+                  const struct ct_gemm_operands *o, struct ct_err *err)
+{
+    if (p->key.of > 0) {
+        return p->key.in_turn ? choose_in_turn(cache, p, err) : choose_at_once(cache, p, err);
+    }
+    const struct limits limits = {.workspace = CT_CUDA_WORKSPACE,
+                                  .schemes = CUBLASLT_REDUCTION_SCHEME_MASK};
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES];
+    int count = 0;
+    int rc = ask(cache, p, limits, found, &count, err);
+    if (rc != 0 || count == 0) {
+        return rc != 0 ? rc : refuse(p, (struct refusal){.by = BY_HEURISTIC});
     }
     pick(cache, cuda, p, o, found, count);
     return 0;
@@ -349,14 +414,35 @@ static bool same(const struct ct_gemm_key *a, const struct ct_gemm_key *b)
 {
     return a->product == b->product && a->precision == b->precision && a->wide == b->wide &&
            a->bias16 == b->bias16 && a->batch == b->batch && a->in == b->in && a->out == b->out &&
-           a->parts == b->parts && a->of == b->of && a->slot == b->slot &&
-           memcmp(a->align, b->align, sizeof(a->align)) == 0;
+           a->parts == b->parts && a->of == b->of && a->in_turn == b->in_turn &&
+           a->slot == b->slot && memcmp(a->align, b->align, sizeof(a->align)) == 0;
+}
+
+static int tell_refusal(const struct ct_gemm_plan *p, struct ct_err *err)
+{
+    const struct refusal *why = &p->why;
+    switch (why->by) {
+    case BY_HEURISTIC:
+        break;
+    case BY_WORKSPACE:
+        return ct_err_set(
+            err, CT_EUNSUPPORTED,
+            "each of the kernels that cuBLASLt offers (%d) wants a workspace, in which "
+            "it may add in another order",
+            why->offered);
+    case BY_CHECK:
+        return ct_err_set(err, CT_EUNSUPPORTED,
+                          "none of the kernels that cuBLASLt offers for %zu parts (%d) can do any "
+                          "number of them: the last one refused %zu",
+                          p->key.of, why->offered, why->parts);
+    }
+    return ct_err_set(err, CT_EUNSUPPORTED, "cuBLASLt has no kernel");
 }
 
 static int answer(struct ct_gemm_plan *p, struct ct_gemm_plan **out, struct ct_err *err)
 {
     if (p->refused) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "cuBLASLt has no kernel");
+        return tell_refusal(p, err);
     }
     *out = p;
     return 0;
@@ -376,12 +462,12 @@ static int find(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const struct 
         rc = choose(cache, cuda, &made, o, err);
     }
     if (rc != 0) {
+        const struct ct_gemm_plan refused = {.key = *k, .refused = true, .why = made.why};
         drop(&made);
-    }
-    if (rc == CT_EUNSUPPORTED) {
-        made = (struct ct_gemm_plan){.key = *k, .refused = true};
-    } else if (rc != 0) {
-        return rc;
+        if (rc != CT_EUNSUPPORTED) {
+            return rc;
+        }
+        made = refused;
     }
     struct ct_gemm_plan *slot = &cache->plans[cache->next];
     drop(slot);
@@ -391,47 +477,23 @@ static int find(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const struct 
     return answer(slot, out, err);
 }
 
-/* Of one part of a cut batch and of the next, which is `step` bytes behind it. There it is no more
- * than kernels make use of: what is here must not decide, only what the sizes are. */
-static unsigned alignment_of(const struct ct_gemm_key *k, const void *ptr, size_t step)
+/* Of one part of a cut batch and of the next one. There it is no more than kernels make use of:
+ * what is here must not decide, only what the sizes are. */
+static unsigned alignment_of(const struct ct_gemm_key *k, const void *ptr, const void *next)
 {
-    uintptr_t bits = (uintptr_t)ptr | step | (k->of > 0 ? VECTOR_BYTES : MAX_ALIGNMENT);
+    uintptr_t bits = (uintptr_t)ptr | (uintptr_t)next | (k->of > 0 ? VECTOR_BYTES : MAX_ALIGNMENT);
     return (unsigned)(bits & -bits);
 }
 
-static void set_alignments(struct ct_gemm_key *k, const struct ct_gemm_operands *o)
+static void set_alignments(struct ct_gemm_key *k, const struct ct_gemm_shape *s,
+                           const struct ct_gemm_operands *o)
 {
-    const struct ct_gemm_shape s = ct_gemm_shape_of(k);
-    /* 8-bit factors have no steps: such a batch is never cut. */
-    size_t factor = s.a == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t);
-    size_t result = s.result == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t);
-    k->align[0] = alignment_of(k, o->a, s.a_step * factor);
-    k->align[1] = alignment_of(k, o->b, s.b_step * factor);
-    k->align[2] = alignment_of(k, o->d, s.d_step * result);
-    k->align[3] = alignment_of(k, o->extra, 0);
+    const struct ct_gemm_operands next = ct_gemm_part_of(s, o, 1);
+    k->align[0] = alignment_of(k, o->a, next.a);
+    k->align[1] = alignment_of(k, o->b, next.b);
+    k->align[2] = alignment_of(k, o->d, next.d);
+    k->align[3] = alignment_of(k, o->extra, next.extra);
 }
-
-int ct_gemm_run(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_key key,
-                const struct ct_gemm_operands *o, struct ct_err *err)
-{
-    set_alignments(&key, o);
-    /* The heuristic cannot be told where a bias is. Its kernels read vectors of it. */
-    bool fits = o->extra == NULL || key.align[3] >= VECTOR_BYTES;
-    struct ct_gemm_plan *p = NULL;
-    int rc = fits ? find(cache, cuda, &key, o, &p, err)
-                  : ct_err_set(err, CT_EUNSUPPORTED, "a bias at no multiple of 16 bytes");
-    if (rc == 0) {
-        rc = point(p, o, err);
-    }
-    if (rc != 0) {
-        (void)ct_err_wrap(err, "batch %zu, layer %zu -> %zu", key.batch, key.in, key.out);
-        return rc;
-    }
-    CT_CUBLAS_TRY(err, multiply(cache, cuda, p, o, &p->algo));
-    return 0;
-}
-
-/* ---- what was chosen ------------------------------------------------------------------------- */
 
 static const char *product_name(enum ct_gemm_product product)
 {
@@ -448,6 +510,59 @@ static const char *product_name(enum ct_gemm_product product)
     return names[product];
 }
 
+static int run(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const struct ct_gemm_plan *p,
+               const struct ct_gemm_shape *s, const struct ct_gemm_operands *o, struct ct_err *err)
+{
+    size_t times = p->key.in_turn ? p->key.parts : 1;
+    for (size_t i = 0; i < times; i++) {
+        const struct ct_gemm_operands part = ct_gemm_part_of(s, o, i);
+        cublasStatus_t status = multiply(cache, cuda, p, &part, &p->algo);
+        if (status != CUBLAS_STATUS_SUCCESS) {
+            int rc = ct_cublas_fail(err, status, __FILE__, __LINE__, "cublasLtMatmul");
+            /* A refusal would be answered by another way to compute it, of which ranks with other
+             * numbers of parts know nothing. */
+            return rc == CT_EUNSUPPORTED && p->key.of > 0
+                       ? ct_err_set(err, CT_EIO, "cuBLASLt refuses the kernel that it offered")
+                       : rc;
+        }
+    }
+    return 0;
+}
+
+static void name_product(const struct ct_gemm_key *k, struct ct_err *err)
+{
+    if (k->of > 0) {
+        (void)ct_err_wrap(err, "%s of %zu of %zu parts %s, batch %zu each, layer %zu -> %zu",
+                          product_name(k->product), k->parts, k->of,
+                          k->in_turn ? "one after the other" : "at once", k->batch, k->in, k->out);
+    } else {
+        (void)ct_err_wrap(err, "%s of batch %zu, layer %zu -> %zu", product_name(k->product),
+                          k->batch, k->in, k->out);
+    }
+}
+
+int ct_gemm_run(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_key key,
+                const struct ct_gemm_operands *o, struct ct_err *err)
+{
+    const struct ct_gemm_shape shape = ct_gemm_shape_of(&key);
+    set_alignments(&key, &shape, o);
+    /* The heuristic cannot be told where a bias is. Its kernels read vectors of it. */
+    bool fits = o->extra == NULL || key.align[3] >= VECTOR_BYTES;
+    struct ct_gemm_plan *p = NULL;
+    int rc = fits ? find(cache, cuda, &key, o, &p, err)
+                  : ct_err_set(err, CT_EUNSUPPORTED, "a bias at no multiple of 16 bytes");
+    if (rc == 0) {
+        rc = point(p, o, err);
+    }
+    if (rc != 0) {
+        name_product(&key, err);
+        return rc;
+    }
+    return run(cache, cuda, p, &shape, o, err);
+}
+
+/* ---- what was chosen ------------------------------------------------------------------------- */
+
 /* -1 where cuBLASLt does not say. */
 static int config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t id)
 {
@@ -458,15 +573,26 @@ static int config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigA
     return status == CUBLAS_STATUS_SUCCESS && written == sizeof value ? value : -1;
 }
 
+static int explain_refusal(const struct ct_gemm_plan *p, struct ct_buf *to)
+{
+    struct ct_err why = {0};
+    (void)tell_refusal(p, &why);
+    return ct_buf_printf(to, ", \"why\": \"%s\"", why.text);
+}
+
 static int explain(const struct ct_gemm_plan *p, struct ct_buf *to)
 {
     const struct ct_gemm_key *k = &p->key;
     int rc = ct_buf_printf(to,
                            "{\"plan\": \"product\", \"product\": \"%s\", \"precision\": \"%s\", "
                            "\"batch\": %zu, \"in\": %zu, \"out\": %zu, \"parts\": %zu, "
-                           "\"refused\": %s",
+                           "\"of\": %zu, \"in_turn\": %s, \"refused\": %s",
                            product_name(k->product), ct_precision_name(k->precision), k->batch,
-                           k->in, k->out, k->parts, p->refused ? "true" : "false");
+                           k->in, k->out, k->parts, k->of, k->in_turn ? "true" : "false",
+                           p->refused ? "true" : "false");
+    if (rc == 0 && p->refused) {
+        rc = explain_refusal(p, to);
+    }
     if (rc == 0 && !p->refused) {
         rc = ct_buf_printf(to,
                            ", \"offered\": %d, \"us\": %.3f, \"algorithm\": %d, \"tile\": %d, "

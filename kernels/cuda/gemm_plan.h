@@ -10,6 +10,12 @@
  * here. So nothing is timed: the first kernel is taken that computes each dot product in one
  * sequence (which cuBLASLt promises where it may not split them and has no memory to do it in), out
  * of those that the heuristic offers for all parts and that can also do any smaller number.
+ *
+ * There need not be one. So a cut batch can also be multiplied one part after the other
+ * (`in_turn`), each by the first kernel that the heuristic offers for one part. That depends on the
+ * sizes of a part alone, and so do the bits. It may use the workspace, and split dot products if no
+ * other kernel is offered, but only where the pieces are added in a step of their own, in a fixed
+ * order.
  */
 #ifndef CT_KERNELS_CUDA_GEMM_PLAN_H
 #define CT_KERNELS_CUDA_GEMM_PLAN_H
@@ -35,6 +41,7 @@ struct ct_gemm_key {
     bool bias16; /* the bias is bfloat16 */
     size_t batch, in, out;
     size_t parts, of;  /* of a cut batch, `batch` rows each: those here, and all; 0 = not cut */
+    bool in_turn;      /* the parts are multiplied one after the other */
     size_t slot;       /* floats from one part's DW to the next one's */
     unsigned align[4]; /* of a, b, d, extra: decides which kernels can be used */
 };

@@ -99,3 +99,19 @@ struct ct_gemm_shape ct_gemm_shape_of(const struct ct_gemm_key *k)
     }
     return s;
 }
+
+/* 8-bit factors have no steps: such a batch is never cut. */
+static size_t bytes_of(cudaDataType_t type)
+{
+    return type == CUDA_R_32F ? sizeof(float) : sizeof(uint16_t);
+}
+
+struct ct_gemm_operands ct_gemm_part_of(const struct ct_gemm_shape *s,
+                                        const struct ct_gemm_operands *all, size_t part)
+{
+    struct ct_gemm_operands o = *all;
+    o.a = (const char *)o.a + part * s->a_step * bytes_of(s->a);
+    o.b = (const char *)o.b + part * s->b_step * bytes_of(s->b);
+    o.d = (char *)o.d + part * s->d_step * bytes_of(s->result);
+    return o;
+}

@@ -16,5 +16,8 @@ struct ct_gemm_shape {
 };
 
 struct ct_gemm_shape ct_gemm_shape_of(const struct ct_gemm_key *key);
+/* The operands of part number `part`, where `all` are those of a cut batch. */
+struct ct_gemm_operands ct_gemm_part_of(const struct ct_gemm_shape *shape,
+                                        const struct ct_gemm_operands *all, size_t part);
 
 #endif

@@ -3,15 +3,16 @@
  * The fake GPU in a whole program. Its script comes from the environment, and the program writes a
  * report to a file when it ends.
  *
- *   FAKE_GPU_SEED=N     the seed for the order in which work runs
- *   FAKE_GPU_FAIL=N     of the calls that can fail, the N-th one fails
- *   FAKE_GPU_ANY=1      any of the products that are timed may be the fastest
- *   FAKE_GPU_DEVICES=N  so many GPUs; 8 if unset
- *   FAKE_GPU_CHIP=N     another GPU model, whose cuBLASLt refuses other epilogues
- *   FAKE_GPU_THREADS=1  NCCL queues its collectives from threads of its own
- *   FAKE_GPU_REPORT=F   rank 0 writes lines "name value" to the file F. If F is a folder, each
- *                       process writes a file there, named by its pid, which appears only when it
- *                       is complete, since the program may be killed while it writes
+ *   FAKE_GPU_SEED=N        the seed for the order in which work runs
+ *   FAKE_GPU_FAIL=N        of the calls that can fail, the N-th one fails
+ *   FAKE_GPU_ANY=1         any of the products that are timed may be the fastest
+ *   FAKE_GPU_DEVICES=N     so many GPUs; 8 if unset
+ *   FAKE_GPU_CHIP=N        another GPU model, whose cuBLASLt refuses other epilogues
+ *   FAKE_GPU_NO_KERNELS=N  the kernels that cuBLASLt lacks: bits of enum fake_kernels
+ *   FAKE_GPU_THREADS=1     NCCL queues its collectives from threads of its own
+ *   FAKE_GPU_REPORT=F      rank 0 writes lines "name value" to the file F. If F is a folder, each
+ *                          process writes a file there, named by its pid, which appears only when
+ *                          it is complete, since the program may be killed while it writes
  */
 #include "tests/lib/fake_gpu/fake_gpu.h"
 
@@ -36,6 +37,7 @@ __attribute__((constructor)) static void begin(void)
                                     .any_wins = number("FAKE_GPU_ANY") != 0,
                                     .devices = number("FAKE_GPU_DEVICES"),
                                     .chip = (unsigned)number("FAKE_GPU_CHIP"),
+                                    .no_kernels = number("FAKE_GPU_NO_KERNELS"),
                                     .nccl_threads = number("FAKE_GPU_THREADS") != 0,
                                     .seed = (unsigned)number("FAKE_GPU_SEED"),
                                     .fail_cuda_call = number("FAKE_GPU_FAIL")};

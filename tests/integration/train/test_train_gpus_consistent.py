@@ -70,6 +70,18 @@ class GpusConsistent(testlib.Case):
                     self.assertEqual(self.hashes(*how, "--cuda-graph", "off"), one, how)
             self.assertNotEqual(self.hashes(1, *args, "--seed", "2"), one)
 
+    def test_parts_that_are_multiplied_one_after_the_other(self):
+        """Of each kind of kernel that cuBLASLt may lack: those of batches, those that can do fewer parts than
+        they were chosen for, those without a workspace."""
+        args = ("--epochs", "2")
+        at_once = self.hashes(1, *args)
+        for lacking in (1, 2, 4):
+            self.env["FAKE_GPU_NO_KERNELS"] = str(lacking)
+            one = self.hashes(1, *args)
+            self.assertNotEqual(one, at_once, "the kernels are not lacking")
+            for world in (2, 4, 8) if lacking == 1 else (8,):
+                self.assertEqual(self.hashes(1, *args, "--gpus", str(world), seed=world), one, (lacking, world))
+
     def test_workers_without_a_sample(self):
         args = ("--epochs", "2", "--batch-size", "9")
         one = self.hashes(1, *args)

@@ -234,6 +234,19 @@ static bool refuses(const struct fake_desc *d, const struct fake_layout *a,
            (drawn || (fake.no_epilogues & (int)d->epilogue) != 0);
 }
 
+static bool has_none(enum fake_kernels kernels)
+{
+    return (fake.no_kernels & (int)kernels) != 0;
+}
+
+/* Is there no kernel within these limits? */
+static bool is_without(const struct fake_layout *out, const struct limits *limits)
+{
+    return has_none(FAKE_AT_ALL) || (has_none(FAKE_OF_BATCHES) && out->count > 1) ||
+           (has_none(FAKE_WITHOUT_WORKSPACE) && limits->workspace == 0) ||
+           (has_none(FAKE_WITHOUT_SPLITS) && limits->schemes == CUBLASLT_REDUCTION_SCHEME_NONE);
+}
+
 /* Returns candidate number `i`. For a batch of matrices, the first candidates cannot compute a
  * smaller batch. */
 static cublasLtMatmulAlgo_t offer(const struct fake_desc *d, const struct fake_layout *a,
@@ -250,12 +263,15 @@ static cublasLtMatmulAlgo_t offer(const struct fake_desc *d, const struct fake_l
     algo.data[LANES] = 1 + (hash + (uint64_t)i) % 4;
     algo.data[SPLITS] = splits && i < OFFERS / 2 ? 2 + hash % 3 : 1;
     algo.data[FEWEST] = out->count > 1 && i < OFFERS / 2 ? 2 : 1;
+    if (has_none(FAKE_OF_SMALLER_BATCHES)) {
+        algo.data[FEWEST] = (uint64_t)out->count;
+    }
     return algo;
 }
 
 static size_t workspace_of(const cublasLtMatmulAlgo_t *algo)
 {
-    return algo->data[SPLITS] > 1 ? 1024 : 0;
+    return algo->data[SPLITS] > 1 || has_none(FAKE_WITHOUT_WORKSPACE) ? 1024 : 0;
 }
 
 static bool is_fp8(const struct fake_layout *l)
@@ -305,7 +321,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t lt, cublasLtMatmu
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }
     if (refuses(desc, layout_of(a), layout_of(b), layout_of(d)) ||
-        !types_fit(desc, layout_of(a), layout_of(b), layout_of(d))) {
+        !types_fit(desc, layout_of(a), layout_of(b), layout_of(d)) ||
+        is_without(layout_of(d), limits_of(pref))) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     for (int i = 0; i < requested && i < OFFERS; i++) {
@@ -393,6 +410,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t lt, cublasLtMatmulDesc_t op, cons
     fake_rule(!is_fp8(&p.la) || ((uintptr_t)a % 16 == 0 && (uintptr_t)b % 16 == 0),
               "8-bit factors that are not aligned to 16 bytes");
     fake_rule(p.lb.type != CUDA_R_8F_E5M2 || !p.desc.fast, "a gradient that is summed coarsely");
+    if (has_none(FAKE_RUNNABLE)) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     if (fake_fails()) {
         return CUBLAS_STATUS_EXECUTION_FAILED;
     }

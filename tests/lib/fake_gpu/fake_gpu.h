@@ -20,6 +20,15 @@
 
 #define FAKE_NEVER (-1)
 
+enum fake_kernels {
+    FAKE_OF_BATCHES = 1,         /* for several matrices at once */
+    FAKE_OF_SMALLER_BATCHES = 2, /* that can also do fewer matrices than they were chosen for */
+    FAKE_WITHOUT_WORKSPACE = 4,
+    FAKE_WITHOUT_SPLITS = 8, /* that compute each dot product in one sequence */
+    FAKE_RUNNABLE = 16,      /* that can be run after all */
+    FAKE_AT_ALL = 32,
+};
+
 struct fake_gpu {
     /* The script; zero means "at once" and "nothing goes wrong". */
     unsigned seed;
@@ -45,6 +54,7 @@ struct fake_gpu {
     int driver;         /* the version of a driver that is too old (13000 = 13.0); 0 = it is new
                            enough, FAKE_NEVER = no driver is installed */
     int no_epilogues;   /* cuBLASLt has no kernel for the epilogues whose bits are set here */
+    int no_kernels;     /* cuBLASLt has none of these: bits of enum fake_kernels */
     bool no_early;      /* no kernel can be launched before the one in front of it has ended */
     bool no_early_root; /* the same for a kernel that a recording begins with */
     bool other_refusal; /* the driver has another error for a device without kernels */

@@ -538,7 +538,8 @@ static void explains_what_was_chosen(void **state)
                                          "{\"plan\": \"head\", ",
                                          "\"apart_us\": ",
                                          NULL};
-    static const char *const refused[] = {"\"product\": \"y+bias+relu\"", "\"refused\": true}",
+    static const char *const refused[] = {"\"product\": \"y+bias+relu\"",
+                                          "\"refused\": true, \"why\": \"cuBLASLt has no kernel\"}",
                                           NULL};
     /* "linear" and "head": all checks would take a while. */
     const struct ct_check linear[] = {ct_checks_layers[1], {0}}, head[] = {ct_checks_head[0], {0}};

@@ -108,10 +108,14 @@ class Reader:
     """Turns the lines of a program into results of its item, as they come."""
 
     ROW = re.compile(r"\{.*\}\s*$")
+    # Of compute-sanitizer: its own failure, and how many errors it has seen, that one among them.
+    TOOL_FAILED = "Internal Sanitizer Error"
+    ERRORS = re.compile(r"=+ (?:\w+ )?SUMMARY: (?:\d+ hazards? displayed \()?(\d+) error")
 
     def __init__(self, report, item, log):
         self.report, self.item, self.log = report, item, log
         self.notes, self.planned, self.skip = [], None, None
+        self.tool_failures, self.errors = [], 0
 
     def line(self, text):
         self.log.write(f"[{self.item['name']}] {text}\n")
@@ -132,6 +136,10 @@ class Reader:
             self.planned = int(text[3:])
         elif text.startswith(("#", "Bail out!", "=====")):
             self.notes.append(text)
+            if self.TOOL_FAILED in text:
+                self.tool_failures.append(text.lstrip("= "))
+            seen = self.ERRORS.match(text)
+            self.errors = int(seen.group(1)) if seen else self.errors
 
     def verdict(self, ended):
         """(status, why)"""
@@ -140,6 +148,10 @@ class Reader:
             return "unfinished", f"stopped after {ended.seconds:.0f} s"
         if ended.code == EXIT_SKIP:
             return "skipped", self.skip or (ended.lines or ["no reason given"])[-1]
+        # A program of which the tool has lost control fails in any way. What the tool itself has found
+        # before that counts.
+        if self.tool_failures and self.errors <= len(self.tool_failures):
+            return "unfinished", f"the tool itself failed, which says nothing of the code: {self.tool_failures[0]}"
         if self.item.get("failures"):
             return "failed", "; ".join(f["check"] for f in self.item["failures"][:3])
         if ended.code != 0:
@@ -168,14 +180,17 @@ class Check:
     def __init__(self, args, report):
         self.args, self.report = args, report
         self.log = Log(args.out / "output.log")
-        self.programs, self.stopping = {}, False
+        self.programs, self.stopping, self.checks = {}, False, None
 
     def left(self):
         return self.args.budget - RESERVE - (time.monotonic() - self.report.started)
 
+    def missing(self, item):
+        return [name for name in item["needs"] if self.programs.get(name) != "built"]
+
     def run(self, item, quiet=False):
         """Runs an item if it was built and there is time for it."""
-        missing = [name for name in item["needs"] if self.programs.get(name) != "built"]
+        missing = self.missing(item)
         if missing:
             said = "; ".join(f"{name}: {self.programs.get(name, 'not built')}" for name in missing)
             self.report.update(item, status="left out", why=said[:300])
@@ -210,16 +225,18 @@ class Check:
         counts = f"{item.get('passed', 0)} ok" if item["kind"] == "tap" else f"{len(item.get('rows', []))} rows"
         say(f"{item['name']:<28} {item['status']:<12} {counts:>8} {item.get('seconds', 0):7.1f} s  {item.get('why', '')[:150]}")
 
-    def kernels(self, item):
+    def run_each(self, item):
         """One process for each check: a broken CUDA context must not fail all that come after it."""
-        if self.programs.get("test_cuda") != "built":
+        if self.missing(item) or item["estimate_s"] > self.left():
             return self.run(item)
-        listed = process.run([self.args.build / "test_cuda", "--list"], 20).lines
-        if not listed:
+        if self.checks is None:
+            self.checks = process.run([self.args.build / "test_cuda", "--list"], 20).lines
+        if not self.checks:
             return self.run(item)
-        base = {key: value for key, value in item.items() if key not in ("status", "name", "argv", "estimate_s")}
+        base = {key: value for key, value in item.items() if key not in ("status", "each_s")}
         each = self.report.replace(item, [
-            {**base, "name": f"kernels: {name}", "estimate_s": 2, "argv": [*item["argv"], "--only", name]} for name in listed
+            {**base, "name": f"{item['name']}: {name}", "estimate_s": item["each_s"], "argv": [*item["argv"], "--only", name]}
+            for name in self.checks
         ])  # fmt: skip
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             try:
@@ -232,12 +249,12 @@ class Check:
         bad = [one for one in each if one["status"] != "passed"]
         for one in bad:
             self.tell(one)
-        say(f"{'kernels':<28} {len(each) - len(bad)} of {len(each)} passed")
+        say(f"{item['name']:<28} {len(each) - len(bad)} of {len(each)} passed")
 
     def everything(self, items):
         for item in items:
-            if item["name"] == "kernels":
-                self.kernels(item)
+            if "each_s" in item:
+                self.run_each(item)
             else:
                 self.run(item)
 

@@ -18,7 +18,8 @@ STATUSES = (
     "not reached",  # nothing was tried
     "running",  # it was under way when this file was written
     "passed", "failed",
-    "unfinished",  # stopped by its time limit or from outside; results so far are there
+    "unfinished",  # stopped by its time limit or from outside, or by a failure of a tool that it runs
+                   # under; results so far are there
     "skipped",  # it said itself that it cannot run here
     "left out",  # not tried: not built, not installed, or no time was left for it
 )  # fmt: skip

@@ -5,6 +5,7 @@ what is chosen to be run, and the conclusions from figures."""
 import gc
 import json
 import sys
+import types
 import unittest
 import unittest.mock
 import weakref
@@ -17,6 +18,10 @@ from gpu import build, data, main, plan, process, table, toolkit  # noqa: E402 t
 from gpu.report import Report  # noqa: E402
 
 ROW = {"program": "train", "features": 784, "hidden": "512", "classes": 10, "batch": 128, "precision": "f32"}
+
+
+TOOL_FAILS = "echo '========= Internal Sanitizer Error: The Sanitizer failed to handle a hardware exception.'"
+ONE_HAZARD = "========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)"
 
 
 class Reports(testlib.Case):
@@ -59,6 +64,12 @@ class Reports(testlib.Case):
             ('echo \'{"what": "x", "value": 1}\'', "rows", "passed", ""),
             ("echo '{broken}'", "rows", "failed", "no row"),
             ("echo 'out of memory' >&2; exit 1", "rows", "failed", "out of memory"),
+            # The words of compute-sanitizer on an H200.
+            (f"{TOOL_FAILS}; echo 'not ok 1 - a'; echo 1..1; echo '{ONE_HAZARD}'; exit 9", "tap", "unfinished", "tool itself"),
+            (f"{TOOL_FAILS}; kill -SEGV $$", "tap", "unfinished", "failed to handle"),
+            (f"{TOOL_FAILS}; echo 'ok 1 - a'; echo 1..1; echo '{ONE_HAZARD}'; exit 9".replace("1 error", "2 error"),
+             "tap", "failed", "exit code 9"),
+            (f"echo 'ok 1 - a'; echo 1..1; echo '{ONE_HAZARD}'; exit 9", "tap", "failed", "exit code 9"),
         ):
             got = self.verdict(script, kind)
             self.assertEqual(got[0], status, (script, got))
@@ -67,6 +78,50 @@ class Reports(testlib.Case):
     def test_the_limit_makes_it_unfinished_and_keeps_what_there_was(self):
         status, why, item = self.verdict("echo 'ok 1 - a'; echo '{\"x\": 1}'; sleep 60", "tap", limit=0.5)
         self.assertEqual((status, item["passed"], item["rows"]), ("unfinished", 1, [{"x": 1}]), why)
+
+
+class Checks(testlib.Case):
+    """The checks of test_cuda, by themselves and under a tool."""
+
+    def setUp(self):
+        super().setUp()
+        program = self.tmp / "test_cuda"
+        program.write_text(
+            "#!/bin/sh\n[ $1 = --list ] && exec printf 'a\\nb\\nc\\n'\n"
+            f"""case "$TOOL $2" in "1 b") {TOOL_FAILS}; echo 'not ok 1 - b'; echo 1..1; exit 1 ;; esac\n"""
+            """echo "ok 1 - $2"; echo 1..1\n"""
+        )
+        tool = self.tmp / "compute-sanitizer"
+        tool.write_text("""#!/bin/sh\nfor word; do shift; case $word in */test_cuda) break ;; esac; done\n"""
+                        f"""TOOL=1 exec {program} "$@"\n""")  # fmt: skip
+        for path in program, tool:
+            path.chmod(0o755)
+        self.tool = tool
+
+    def run_items(self, built=("test_cuda", "ctrun-cuda.so", "compute-sanitizer"), budget=600, **seconds):
+        report = Report(self.tmp / f"{len(list(self.tmp.iterdir()))}.json", began="now")
+        items = plan.chosen(plan.Plan(self.tool, True).items(), ["kernels", "racecheck"], False, False)
+        check = main.Check(types.SimpleNamespace(build=self.tmp, out=self.tmp, budget=budget), report)
+        check.programs = dict.fromkeys(built, "built")
+        self.addCleanup(check.log.file.close)
+        check.everything(report.plan([{**item, **seconds} for item in items]))
+        return {item["name"]: item for item in report.data["items"]}
+
+    def test_each_has_a_process_of_its_own(self):
+        items = self.run_items()
+        self.assertEqual(list(items), [f"{of}: {name}" for of in ("kernels", "racecheck") for name in "abc"])
+        bad = items.pop("racecheck: b")
+        self.assertEqual((bad["status"], bad["exit_code"]), ("unfinished", 1))
+        self.assertIn("the tool itself failed", bad["why"])
+        self.assertEqual({item["status"] for item in items.values()}, {"passed"})
+
+    def test_without_the_tool_or_the_time_it_is_one_item(self):
+        items = self.run_items(built=("test_cuda", "ctrun-cuda.so"))
+        self.assertEqual(items["racecheck"]["status"], "left out")
+        self.assertIn("kernels: a", items)
+        items = self.run_items(estimate_s=601)
+        self.assertEqual({item["status"] for item in items.values()}, {"not reached"})
+        self.assertEqual(list(items), ["kernels", "racecheck"])
 
 
 class Processes(testlib.Case):

@@ -59,8 +59,9 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual(model.step_of(sizes, 50.0, 1, FREE), 50.0)
 
     def test_efficiency_falls_with_gpus_and_rises_with_bandwidth(self):
-        predicted = model.predict(model.EXPECTED, model.Links(), 25 << 20)
-        faster = model.predict(model.EXPECTED, model.Links(nvlink=480e3, network=90e3), 25 << 20)
+        cases, _ = model.measured(model.MEASURED)
+        predicted = model.predict(cases, model.Links(), 25 << 20)
+        faster = model.predict(cases, model.Links(nvlink=480e3, network=90e3), 25 << 20)
         for case, steps in predicted.items():
             times = [steps[gpus] for gpus in model.WORLDS]
             self.assertEqual(times, sorted(times))
@@ -83,9 +84,12 @@ class Script(testlib.Case):
         self.assertEqual(result.out.count("efficiency"), 1)
         self.assertIn("</svg>", drawing.read_text())
 
-    def test_without_a_report_times_are_expected_ones(self):
+    def test_without_a_report_it_takes_that_of_an_h200(self):
         result = self.run_program(sys.executable, SCRIPT)
-        self.assertIn("expected, not measured", result.out)
+        self.assertIn("measured on cuda:0 (NVIDIA H200), 2026-11-27", result.out)
+        self.assertIn("8192-8192-8192-16, batch 8192 each, bf16", result.out)
+
+    def test_a_file_that_is_no_report(self):
         path = self.tmp / "r.json"
         for text in ("{}", "[]", "garbage", '{"items": []}', '{"items": [3]}'):
             path.write_text(text)

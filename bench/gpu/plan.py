@@ -88,7 +88,7 @@ class Plan:
                 yield _item(f"{name}-{way}", "small", 4, 30, self.mlp(batch, precision, SMALL, 1, way), needs=GPU)
             yield _item(f"{name}-nccl", "small", 4, 30, self.mlp(batch, precision, SMALL, 1, "nccl"),
                         needs=[*GPU, "ctworker-nccl.so"])  # fmt: skip
-        yield _item("small-1024-bf16-consistent", "small", 3, 30, self.mlp("1024", "bf16", SMALL, 1, "consistent"), needs=GPU)
+        yield _item("small-1024-bf16-consistent", "small", 3, 30, self.mlp("1024", "bf16", SMALL, 1, "consistent", "plan"), needs=GPU)
 
     def scenarios(self):
         one = ["train", "ctrun-cuda.so"]

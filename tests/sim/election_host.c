@@ -300,7 +300,7 @@ static void decided(struct sim_el *sim, int life, enum ct_proposal what)
             record->restarts > sim->plan.max_restarts) {
             el_break(sim, "the budget of restarts is not kept", life);
         }
-        if (sim->struck_at != 0 && sim->now - sim->struck_at > 2 * SEC) {
+        if (sim->struck_at != 0 && sim->now - sim->struck_at > LEASE - SEC / 10) {
             el_break(sim, "the next world waits for nodes that are known to be dead", life);
         }
         sim->struck_at = 0;

@@ -32,6 +32,8 @@
 #define STRIKES_MOST 2
 /* Schedules in which one is, and nothing else happens. */
 #define TWICE_SCHEDULES 200
+/* Schedules in which the host dies, and another machine is cut off. */
+#define CUT_SCHEDULES 200
 
 uint64_t el_random(struct sim_el *sim, uint64_t below)
 {
@@ -344,6 +346,16 @@ static int some_host(const struct sim_el *sim)
     return -1;
 }
 
+/* Both ways or one. */
+static void cut_off(struct sim_el *sim, int machine)
+{
+    bool out = el_random(sim, 3) > 0, in = !out || el_random(sim, 2) == 0;
+    for (int i = 0; i < sim->plan.machines; i++) {
+        sim->blocked[machine][i] = sim->blocked[machine][i] || (out && i != machine);
+        sim->blocked[i][machine] = sim->blocked[i][machine] || (in && i != machine);
+    }
+}
+
 static void on_fault(struct sim_el *sim)
 {
     int machine = (int)el_random(sim, (uint64_t)sim->plan.machines);
@@ -369,15 +381,16 @@ static void on_fault(struct sim_el *sim)
         schedule(sim, *el_event(sim, 0, HEALS, 0), later);
     } else if (what < 4 && life >= 0) { /* killed; mostly it is started again, without its memory */
         el_kill(sim, life);
-        if (what < 3) {
+        if (sim->plan.cut_other) {
+            cut_off(sim, (machine + 1 + (int)el_random(sim, (uint64_t)sim->plan.nodes - 1)) %
+                             sim->plan.nodes);
+            schedule(sim, *el_event(sim, 0, HEALS, 0), later);
+        }
+        if (what < 3 && !sim->plan.twice) { /* a newcomer has reached nobody, and could host */
             schedule(sim, *el_event(sim, 0, COMES, machine), later);
         }
-    } else if (what < 6) { /* the machine is cut off, both ways or one */
-        bool out = el_random(sim, 3) > 0, in = !out || el_random(sim, 2) == 0;
-        for (int i = 0; i < sim->plan.machines; i++) {
-            sim->blocked[machine][i] = sim->blocked[machine][i] || (out && i != machine);
-            sim->blocked[i][machine] = sim->blocked[i][machine] || (in && i != machine);
-        }
+    } else if (what < 6) {
+        cut_off(sim, machine);
     } else if (what < 8) { /* two parts */
         uint64_t part = el_random(sim, UINT64_C(1) << sim->plan.machines);
         bool both = el_random(sim, 2) == 0;
@@ -544,9 +557,12 @@ int el_run(struct sim_el *sim, const struct plan *plan)
     for (int i = 1; i < plan->nodes + plan->spares + plan->daemon; i++) {
         (void)el_new_life(sim, i, true);
     }
+    int64_t fault = 0;
     for (int i = 0; i < plan->faults; i++) {
-        schedule(sim, *el_event(sim, 0, FAULT, 0),
-                 100 * MS + (int64_t)el_random(sim, (uint64_t)plan->span));
+        bool again = plan->bursts && i % 3 != 0;
+        fault = again ? fault + (int64_t)el_random(sim, 300) * MS
+                      : 100 * MS + (int64_t)el_random(sim, (uint64_t)plan->span);
+        schedule(sim, *el_event(sim, 0, FAULT, 0), fault);
     }
     if (plan->faults > 0) {
         schedule(sim, *el_event(sim, 0, HEALS, 0), plan->span + 9 * SEC);
@@ -606,6 +622,7 @@ static struct plan random_plan(uint64_t seed)
     plan.far_terms = el_random(sim, 3) == 0;
     plan.cut_host = plan.lose_host && plan.daemon && el_random(sim, 2) == 0;
     plan.strikes = !plan.lose_host && el_random(sim, 3) == 0;
+    plan.bursts = el_random(sim, 2) == 0;
     plan.same_port = el_random(sim, 2) == 0;
     if (!plan.lose_host && el_random(sim, 3) == 0) {
         plan.wall_from = (int)el_random(sim, (uint64_t)plan.machines);
@@ -691,6 +708,36 @@ static int play_twice(struct sim_el *sim, int64_t first)
     return struck > TWICE_SCHEDULES / 2 ? 0 : -1;
 }
 
+/* The host is killed, and another machine is cut off at that moment. Its workers run on until its
+ * lease ends, so it must not count as dead, although there are enough others for the next world. */
+static int play_cut(struct sim_el *sim, int64_t first)
+{
+    for (int64_t i = 0; i < CUT_SCHEDULES; i++) {
+        const struct plan plan = {
+            .seed = (uint64_t)(first + i),
+            .machines = 8,
+            .nodes = 5,
+            .spares = 2,
+            .max_restarts = 3,
+            .faults = 1,
+            .lose_host = true,
+            .cut_other = true,
+            .span = 10 * SEC,
+            .delay = MS,
+        };
+        int rc = el_run(sim, &plan);
+        if (rc != 0) {
+            (void)printf("seed %llu, the host dies and another one is cut off: %s\n",
+                         (unsigned long long)plan.seed, sim->broken);
+        }
+        el_fini(sim);
+        if (rc != 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     int64_t count = 0, first = 1;
@@ -736,6 +783,7 @@ int main(int argc, char **argv)
     double each = rc == 0 ? play_slow(sim, SLOW_SCHEDULES, first) : -1;
     rc = each >= 0 && each < SLOW_CANDIDACIES ? rc : -1;
     rc = rc == 0 ? play_twice(sim, first) : rc;
+    rc = rc == 0 ? play_cut(sim, first) : rc;
     (void)printf("a slow arbiter: %.2f candidacies for each other host\n", each);
     /* Schedules in which nothing happens would prove little. */
     bool varied = takeovers > (uint64_t)count / 4 && overs > (uint64_t)count / 2;

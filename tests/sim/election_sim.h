@@ -34,8 +34,10 @@ struct plan {
     bool lose_host;         /* one fault only: the host dies */
     bool cut_host;          /* or: the daemon cannot be reached for some seconds */
     bool far_terms;         /* agents of one machine name the last term of all */
+    bool bursts;            /* faults come in groups of three */
     bool strikes;           /* hosts that were just elected are killed at once, ... */
     bool twice;             /* ... and nothing else happens after the death of the first host */
+    bool cut_other;         /* or another machine is cut off at the same moment */
     bool same_port;         /* a later life on the first machine listens where the former one did */
     int wall_from, wall_to; /* a firewall refuses all connections between them; 0, 0 = there is none
                              */

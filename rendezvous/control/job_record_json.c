@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- *     {"term":1,"version":4,"restarts":0,"charged":false,"over":false,"exit_code":0,
+ *     {"term":1,"version":4,"restarts":0,"over":false,"exit_code":0,
  *      "formed":{"generation":0,"voters":[{"id":7,"address":"10.0.0.1","port":4711}]},
  *      "planned":{"generation":-1,"voters":[]}}
  */
@@ -25,7 +25,6 @@ static const struct ct_json_field record_fields[] = {
     NUMBER(struct ct_job_record, term, 1, CT_TERM_MAX),
     NUMBER(struct ct_job_record, version, 1, CT_JSON_INT_MAX - 1),
     {1, "restarts", CT_JSON_INT, offsetof(struct ct_job_record, restarts), 0, 0, INT_MAX, NULL},
-    {1, "charged", CT_JSON_BOOL, offsetof(struct ct_job_record, charged), 0, 0, 0, NULL},
     {1, "over", CT_JSON_BOOL, offsetof(struct ct_job_record, over), 0, 0, 0, NULL},
     {1, "exit_code", CT_JSON_INT, offsetof(struct ct_job_record, exit_code), 0, 0, 255, NULL},
 };

@@ -36,7 +36,6 @@ struct ct_job_record {
     struct ct_world_voters
         planned;   /* the world that was proposed to follow it; it may have begun */
     int restarts;  /* of the budget that are used */
-    bool charged;  /* the newest generation has used one */
     bool over;     /* the end of the job was proposed; it may be certain */
     int exit_code; /* then */
     bool ended;    /* that is certain; hosts and the arbiter know it, voters need not */

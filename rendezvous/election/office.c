@@ -143,7 +143,6 @@ int ct_office_propose_world(struct ct_office *office, const struct ct_world_vote
     office->inherited = false;
     office->record.planned = *world;
     office->record.restarts = restarts;
-    office->record.charged = false;
     open_proposal(office, CT_PROPOSAL_WORLD, next.there, next.num_there);
     return 0;
 }
@@ -190,16 +189,4 @@ bool ct_office_left(struct ct_office *office, uint64_t id)
     }
     office->open = CT_PROPOSAL_NONE;
     return true;
-}
-
-bool ct_office_charge(struct ct_office *office, int max_restarts)
-{
-    struct ct_job_record *record = &office->record;
-    CT_ASSERT(office->open == CT_PROPOSAL_NONE); /* a pledge of it names the version */
-    if (!record->charged && record->restarts < max_restarts) {
-        record->restarts++;
-        record->charged = true;
-        record->version++;
-    }
-    return record->charged;
 }

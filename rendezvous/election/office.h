@@ -95,7 +95,4 @@ void ct_office_withdraw(struct ct_office *office);
 /* A voter is gone. Returns true if that ends the open proposal. */
 bool ct_office_left(struct ct_office *office, uint64_t id);
 
-/* The newest generation has used a restart, if it had not before. Returns false if all are used. */
-bool ct_office_charge(struct ct_office *office, int max_restarts);
-
 #endif

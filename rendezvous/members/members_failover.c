@@ -142,7 +142,6 @@ int members_failover_init(struct ct_members *m)
         f->elected = true;
         m->generation = ct_job_record_generation(&f->found);
         m->restarts = f->found.restarts;
-        m->charged = f->found.charged;
         m->last_node_count = f->found.formed.count;
         f->owes = m->generation >= 0;
         /* A host that died in time has decided nothing without this one. Without an arbiter, half

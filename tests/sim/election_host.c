@@ -32,6 +32,16 @@ static bool lost_daemon(const struct life *l)
     return ct_host_loss_ended(&l->loss, generation) && l->loss.daemon;
 }
 
+/* As members_budget_take(). */
+static bool take_restart(const struct sim_el *sim, struct life *l)
+{
+    if (!l->charged && l->restarts < sim->plan.max_restarts) {
+        l->restarts++;
+        l->charged = true;
+    }
+    return l->charged;
+}
+
 void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_job_record *record,
                    int64_t fence)
 {
@@ -49,6 +59,8 @@ void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_
     l->fence = fence;
     l->ending = record->over;
     l->end_code = record->exit_code;
+    l->restarts = record->restarts;
+    l->charged = false;
     for (int i = 0; i < sim->num_terms; i++) {
         if (sim->terms[i] == term && l->agent) {
             el_break(sim, "two hosts in one term", life);
@@ -58,7 +70,7 @@ void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_
         sim->terms[sim->num_terms++] = term;
     }
     if (ct_job_record_generation(record) >= 0 && !l->ending && sim->plan.spares == 0 &&
-        !lost_daemon(l) && !ct_office_charge(&l->office, sim->plan.max_restarts)) {
+        !lost_daemon(l) && !take_restart(sim, l)) {
         l->ending = true;
         l->end_code = 121;
     }
@@ -184,7 +196,8 @@ static void try_to_decide(struct sim_el *sim, int life)
             }
         }
     }
-    if (ct_office_propose_world(&l->office, &world, l->office.record.restarts, &who) == 0) {
+    if (ct_office_propose_world(&l->office, &world, l->restarts, &who) == 0) {
+        l->charged = false;
         for (int i = 0; i < LIVES; i++) {
             struct member *m = &l->members[i];
             m->in_world = ct_world_voters_find(&world, (uint64_t)i + 1) != NULL;
@@ -247,11 +260,12 @@ static void lose(struct sim_el *sim, int life, int who)
     if (ct_office_left(&l->office, (uint64_t)who + 1)) {
         l->state = H_GATHER;
     }
+    bool ends = l->state == H_RUN || l->state == H_STOPPING;
+    if (ends && m->in_world && !l->ending && count_present(l) < sim->plan.nodes &&
+        !take_restart(sim, l)) {
+        end_job(sim, life, 121);
+    }
     if (l->state == H_RUN && m->in_world) {
-        if (count_present(l) < sim->plan.nodes &&
-            !ct_office_charge(&l->office, sim->plan.max_restarts)) {
-            end_job(sim, life, 121);
-        }
         stop_world(sim, life);
     }
     check_stopped(sim, life);
@@ -453,11 +467,13 @@ void el_host_hear(struct sim_el *sim, int life, const struct event *e)
     } else if (e->what == S_STOPPED && now) {
         m->stopped = true;
         check_stopped(sim, life);
-    } else if (e->what == S_FAILED && now && l->state == H_RUN) {
-        if (!ct_office_charge(&l->office, sim->plan.max_restarts)) {
+    } else if (e->what == S_FAILED && now && (l->state == H_RUN || l->state == H_STOPPING)) {
+        if (!l->ending && !take_restart(sim, l)) {
             end_job(sim, life, 1);
         }
-        stop_world(sim, life);
+        if (l->state == H_RUN) {
+            stop_world(sim, life);
+        }
     } else if (e->what == S_FINISHED && now && l->state == H_RUN) {
         m->finished = true;
         for (int i = 0; i < LIVES; i++) {

@@ -165,6 +165,8 @@ struct life {
     bool known_dead[LIVES];
     bool ending;
     int end_code;
+    int restarts; /* of the budget that are used */
+    bool charged; /* the newest generation has used one */
     bool served; /* a world has begun in its term */
     bool forgot; /* it is a daemon that has forgotten the job, or a later life of one */
     struct ct_host_loss loss; /* that has ended the newest generation */

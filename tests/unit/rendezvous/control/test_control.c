@@ -32,7 +32,6 @@ static struct ct_job_record *filled_record(void)
         .formed = {5, 2, {{71, "10.0.0.1", 4711}, {72, "fe80::1", 4712}}},
         .planned = {6, 1, {{73, "10.0.0.3", 4713}}},
         .restarts = 2,
-        .charged = true,
         .over = true,
         .exit_code = 7,
     };
@@ -555,8 +554,8 @@ static void test_memory_runs_out(void **state)
 
 #define VOTER(id, address, port) "{\"id\":" #id ",\"address\":\"" address "\",\"port\":" #port "}"
 #define RECORD(formed, voters, planned, more)                                               \
-    "{\"type\":\"record\",\"record\":{\"term\":1,\"version\":1,\"restarts\":0,\"charged\":" \
-    "false,\"over\":false,\"exit_code\":0,\"formed\":{\"generation\":" formed               \
+    "{\"type\":\"record\",\"record\":{\"term\":1,\"version\":1,\"restarts\":0," \
+    "\"over\":false,\"exit_code\":0,\"formed\":{\"generation\":" formed               \
     ",\"voters\":[" voters "]},\"planned\":{\"generation\":" planned ",\"voters\":[" more "]}}}"
 
 /* A record comes from another machine. */
@@ -586,7 +585,7 @@ static void test_records_that_no_host_writes_are_refused(void **state)
     struct ct_buf text = CT_BUF_INIT;
     assert_int_equal(ct_buf_printf(&text, "%s",
                                    "{\"type\":\"record\",\"record\":{\"term\":1,\"version\":1,"
-                                   "\"restarts\":0,\"charged\":false,\"over\":false,"
+                                   "\"restarts\":0,\"over\":false,"
                                    "\"exit_code\":0,\"formed\":{\"generation\":0,\"voters\":["),
                      0);
     for (int i = 0; i <= CT_VOTERS_MAX; i++) {

@@ -149,23 +149,6 @@ static void test_the_end_is_pledged_like_a_world(void **state)
     assert_true(office.record.ended);
 }
 
-static void test_a_generation_uses_one_restart(void **state)
-{
-    struct ct_office office = office_of_four();
-    struct ct_presence who = there(1, 4);
-    struct ct_world_voters next = world(1, 1, 4);
-    (void)state;
-    assert_true(ct_office_charge(&office, 5));
-    assert_true(ct_office_charge(&office, 5));
-    assert_int_equal(office.record.restarts, 1);
-    assert_int_equal(ct_office_propose_world(&office, &next, office.record.restarts, &who), 0);
-    for (uint64_t id = 1; id <= 4; id++) {
-        (void)pledge(&office, id);
-    }
-    assert_false(ct_office_charge(&office, 1));
-    assert_int_equal(office.record.restarts, 1);
-}
-
 static void test_a_lease_ends_with_the_quorum(void **state)
 {
     struct ct_office office = office_of_four();
@@ -336,7 +319,6 @@ int main(void)
         cmocka_unit_test(test_a_host_goes_on_alone_only_if_all_others_are_dead),
         cmocka_unit_test(test_a_former_hosts_plan_comes_first),
         cmocka_unit_test(test_the_end_is_pledged_like_a_world),
-        cmocka_unit_test(test_a_generation_uses_one_restart),
         cmocka_unit_test(test_a_lease_ends_with_the_quorum),
         cmocka_unit_test(test_the_first_world_needs_the_arbiter),
         cmocka_unit_test(test_the_arbiter_is_asked_if_it_is_there),

@@ -446,16 +446,20 @@ static void test_the_budget_is_spent_once(void **state)
     struct scene s;
     struct ct_job_record record = left_behind();
     (void)state;
-    record.charged = true;
-    begin_elected(&s, &record, 1);
+    begin_elected(&s, &record, 2);
     join(&s, 1);
     join(&s, 2);
     pass(&s, 6 * S);
-    assert_int_equal(s.nodes[1].record.restarts, 1);
+    assert_int_equal(s.nodes[1].record.restarts, 2);
     assert_int_equal(s.nodes[1].record.planned.generation, 5);
+    gone(&s, 2); /* before that world has begun */
+    join(&s, 2);
+    pass(&s, 6 * S);
+    assert_int_equal(s.nodes[1].record.restarts, 2);
+    assert_int_equal(s.nodes[1].record.planned.generation, 6);
     end(&s);
 
-    record.charged = false; /* now it is used up */
+    /* Now it is used up. */
     begin_elected(&s, &record, 1);
     join(&s, 1);
     join(&s, 2);

@@ -120,6 +120,9 @@ static void only_own_files_are_opened(void **state)
     assert_string_equal(text, "again");
     assert_true(ct_state_folder_read(job, CT_STATE_JOB, text, 3));
     assert_string_equal(text, "ag");
+    assert_int_equal(ct_state_folder_write(job, "empty", "", 0, &err), 0);
+    assert_true(ct_state_folder_read(job, "empty", text, sizeof(text)));
+    assert_string_equal(text, "");
     assert_false(ct_state_folder_read(job, CT_STATE_EXIT, text, sizeof(text)));
     assert_int_equal(symlinkat(CT_STATE_JOB, job, CT_STATE_CONSOLE), 0);
     assert_int_equal(ct_state_folder_open_file(job, CT_STATE_CONSOLE, O_RDONLY, &err), CT_EPERM);

@@ -432,7 +432,7 @@ static int tell_refusal(const struct ct_gemm_plan *p, struct ct_err *err)
             why->offered);
     case BY_CHECK:
         return ct_err_set(err, CT_EUNSUPPORTED,
-                          "none of the kernels that cuBLASLt offers for %zu parts (%d) can do any "
+                          "none of the kernels that cuBLASLt offers for %zu parts (%d) does every "
                           "number of them: the last one refused %zu",
                           p->key.of, why->offered, why->parts);
     }

@@ -76,7 +76,7 @@ static void one_after_the_other_where_there_is_none(void **state)
         {FAKE_OF_BATCHES, CUBLASLT_EPILOGUE_RELU_BIAS, "\"why\": \"cuBLASLt has no kernel\"}"},
         {FAKE_OF_BATCHES | FAKE_WITHOUT_SPLITS, 0, "\"split_k\": 2"},
         {FAKE_OF_SMALLER_BATCHES, 0,
-         "for 8 parts (4) can do any number of them: the last one refused 1"},
+         "for 8 parts (4) does every number of them: the last one refused 1"},
         {FAKE_WITHOUT_WORKSPACE, 0, "that cuBLASLt offers (4) wants a workspace"},
         {FAKE_WITHOUT_WORKSPACE | FAKE_WITHOUT_SPLITS, 0, "\"split_k\": 2"},
     };

@@ -617,7 +617,8 @@ void ct_elector_begin_hosting(struct ct_elector *elector)
 bool ct_elector_followed(struct ct_elector *elector, const struct ct_voter *host, uint64_t term)
 {
     bool may = ct_election_followed(&elector->election, host, term, ct_clock_now(NULL));
-    if (may) {
+    /* A host lets its questions arrive: who was elected in an earlier term learns of it by them. */
+    if (may && elector->election.state != CT_ELECTION_HOSTING) {
         hang_up_all(elector);
     }
     rearm(elector);

@@ -24,6 +24,20 @@ struct ct_voter ct_control_station_voter(const struct sockaddr *peer, uint64_t i
     return voter;
 }
 
+void ct_control_station_probe(struct ct_probes *probes, const struct ct_members_failover *hosting)
+{
+    if (!hosting->lost_is_dead) {
+        ct_probes_lost(probes, &hosting->lost);
+    }
+    /* A host that was lost before it had formed a world may have come between. */
+    if (hosting->ended_by.id != hosting->lost.id) {
+        ct_probes_lost(probes, &hosting->ended_by);
+    }
+    for (int i = 0; i < hosting->num_reached; i++) {
+        ct_probes_lost(probes, &hosting->reached[i]);
+    }
+}
+
 void ct_control_station_introduce(const struct ct_control_station *station,
                                   const struct ct_members_failover *hosting, struct ct_msg *msg)
 {

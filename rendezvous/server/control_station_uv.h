@@ -10,6 +10,7 @@
 #include "rendezvous/control/channel_uv.h"
 #include "rendezvous/control/control.h"
 #include "rendezvous/members/members.h"
+#include "rendezvous/server/death_probe_uv.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,6 +35,9 @@ struct ct_control_station {
 
 /* The agent at this address, which listens at `port`. */
 struct ct_voter ct_control_station_voter(const struct sockaddr *peer, uint64_t id, uint16_t port);
+
+/* A new host begins to find out who of those that may not come is dead. */
+void ct_control_station_probe(struct ct_probes *probes, const struct ct_members_failover *hosting);
 
 /* Adds to ACCEPTED who hosts here. */
 void ct_control_station_introduce(const struct ct_control_station *station,

@@ -476,16 +476,7 @@ void ct_control_host(struct ct_control *control, const struct ct_members_failove
     CT_ASSERT(control->options.station != NULL);
     control->failover = *failover;
     control->jobs.options.failover = &control->failover;
-    if (failover->lost.id != 0 && !failover->lost_is_dead) {
-        ct_probes_lost(control->probes, &failover->lost);
-    }
-    /* A host that was lost before it had formed a world may have come between. */
-    if (failover->ended_by.id != failover->lost.id) {
-        ct_probes_lost(control->probes, &failover->ended_by);
-    }
-    for (int i = 0; i < failover->num_reached; i++) {
-        ct_probes_lost(control->probes, &failover->reached[i]);
-    }
+    ct_control_station_probe(control->probes, failover);
     control->failover.reached = NULL;
     control->failover.num_reached = 0;
 }

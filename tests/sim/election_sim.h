@@ -167,8 +167,8 @@ struct life {
     int end_code;
     int restarts; /* of the budget that are used */
     bool charged; /* the newest generation has used one */
-    bool served; /* a world has begun in its term */
-    bool forgot; /* it is a daemon that has forgotten the job, or a later life of one */
+    bool served;  /* a world has begun in its term */
+    bool forgot;  /* it is a daemon that has forgotten the job, or a later life of one */
     struct ct_host_loss loss; /* that has ended the newest generation */
     int64_t since, begun, fence, over_ns, probed_ns;
 };

@@ -553,10 +553,10 @@ static void test_memory_runs_out(void **state)
 }
 
 #define VOTER(id, address, port) "{\"id\":" #id ",\"address\":\"" address "\",\"port\":" #port "}"
-#define RECORD(formed, voters, planned, more)                                               \
-    "{\"type\":\"record\",\"record\":{\"term\":1,\"version\":1,\"restarts\":0," \
-    "\"over\":false,\"exit_code\":0,\"formed\":{\"generation\":" formed               \
-    ",\"voters\":[" voters "]},\"planned\":{\"generation\":" planned ",\"voters\":[" more "]}}}"
+#define RECORD(formed, voters, planned, more)                                                  \
+    "{\"type\":\"record\",\"record\":{\"term\":1,\"version\":1,\"restarts\":0,"                \
+    "\"over\":false,\"exit_code\":0,\"formed\":{\"generation\":" formed ",\"voters\":[" voters \
+    "]},\"planned\":{\"generation\":" planned ",\"voters\":[" more "]}}}"
 
 /* A record comes from another machine. */
 static void test_records_that_no_host_writes_are_refused(void **state)

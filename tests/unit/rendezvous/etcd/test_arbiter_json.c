@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #define RECORD                                                                                \
-    "{\"term\":4294967303,\"version\":2,\"restarts\":1,\"over\":false,"      \
+    "{\"term\":4294967303,\"version\":2,\"restarts\":1,\"over\":false,"                       \
     "\"exit_code\":0,\"formed\":{\"generation\":0,\"voters\":[{\"id\":7,\"address\":\"::1\"," \
     "\"port\":1}]},\"planned\":{\"generation\":-1,\"voters\":[]}}"
 #define HOST "{\"id\":7,\"address\":\"10.0.0.1\",\"port\":4711}"

@@ -4,16 +4,19 @@ contrib/container. It is 1.20, the newest whose source Debian has: what is newer
 Indexed Jobs, podFailurePolicy) is stood in for here, and checked against schemas in test_kubernetes.py. Only
 `tools/test --with-kubernetes` runs this."""
 
+import base64
 import copy
 import json
 import os
+import shlex
 import shutil
 import subprocess
+import sys
 
 import testlib
 from testlib import SOURCE_ROOT
 from testlib.container_image import ImageStore
-from testlib.kubernetes import SLOW, Kubernetes, programs_folder
+from testlib.kubernetes import SLOW, Kubernetes, programs_folder, readme_secret
 
 FOLDER = SOURCE_ROOT / "contrib" / "kubernetes"
 # A process for the sandbox of each pod, and the trainer, which the image leaves out.
@@ -22,6 +25,16 @@ TRAINER = "FROM localhost/ctrun\nCOPY trainer/ /\n"
 NAMES = ("docker.io/library/ctrun:latest", "localhost/pause:latest")
 # Who is told to end takes a while, less than the pod's grace, and says when it is done.
 SAVES = "trap 'sleep 3; echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+# Prints the code of /metrics, and the page, for whoever sends the key that is named.
+METRICS = """
+import sys, urllib.error, urllib.request
+headers = {"Authorization": "Bearer " + key for key in sys.argv[2:]}
+try:
+    with urllib.request.urlopen(urllib.request.Request(sys.argv[1] + "/metrics", headers=headers), timeout=60) as page:
+        print(page.status, page.read().decode(), sep="\\n")
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
 
 
 def one(documents, kind):
@@ -85,11 +98,28 @@ class Cluster(testlib.Case):
         super().setUp()
         self.namespace = self._testMethodName.removeprefix("test_").replace("_", "-")[:50]
         self.cluster.kubectl("create", "namespace", self.namespace)
-        self.kubectl("create", "secret", "generic", "ctrun-token", f"--from-literal=token={os.urandom(24).hex()}")
+        self.make_secret()
         self.addCleanup(self.cluster.try_kubectl, "delete", "namespace", self.namespace, "--wait=false")
         # Before the namespace: what runs needs no grace any more.
         self.addCleanup(self.cluster.try_kubectl, "-n", self.namespace, "delete", "all", "--all", "--grace-period=0",
                         "--force")  # fmt: skip
+
+    def make_secret(self):
+        """As the README says it, where kubectl is that of the test."""
+        folder = self.tmp / "bin"
+        folder.mkdir()
+        line = shlex.join(map(str, self.cluster.kubectl_line("-n", self.namespace)))
+        # Its own kubectl is not this one.
+        (folder / "kubectl").write_text(f'#!/bin/sh\nPATH={shlex.quote(os.environ["PATH"])} exec {line} "$@"\n')
+        (folder / "kubectl").chmod(0o755)
+        (folder / "ctrun-stat").symlink_to(testlib.program("ctrun-stat"))
+        paths = f"{folder}:{os.environ['PATH']}"
+        result = self.run_program("sh", "-c", readme_secret(), env={"PATH": paths, "HOME": str(self.tmp)})
+        self.assertEqual(result.code, 0, result)
+
+    def secret(self, name):
+        """A value of the pods' secret, as Prometheus is given it."""
+        return base64.b64decode(self.cluster.get("-n", self.namespace, "secret", "ctrun-token")["data"][name]).decode()
 
     def kubectl(self, *args):
         return self.cluster.kubectl("-n", self.namespace, *args)
@@ -268,6 +298,11 @@ class Cluster(testlib.Case):
         self.assertTrue((journal / "journal").exists())
         status = self.pod("store-0")["status"]["containerStatuses"][0]
         self.assertEqual((status["restartCount"], status["started"], status["ready"]), (0, True, True), probes)
+
+        # From the node, which is no machine of a job; as the ServiceMonitor says it.
+        metrics = (*self.cluster.inside, sys.executable, "-c", METRICS, f"http://{self.pod('store-0')['status']['podIP']}:29500")
+        self.assertEqual(self.run_program(*metrics).out, "403\n")
+        self.assertRegex(self.run_program(*metrics, self.secret("read-key")).out, r"\A200\n# HELP ctrun_")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ assert job.get(f"from-{1 - job.rank}") == b"x"
 job.progress(1, loss=0.5)
 print("rank", job.rank, "of", job.world_size)
 """
+PROGRAMS = ("ctrun", "ctrdzvd", "ctrun-stat")
+# Those of README.md, but for the trainer's.
+PAGES = ("ctrun.1", "ctrun-stat.1", "ctrdzvd.8", "ctworker.3", "ctstatus.5", "ctreport.5")
 
 
 class Wheel(testlib.DebianRoots):
@@ -26,20 +29,41 @@ class Wheel(testlib.DebianRoots):
                 root = self.bare_root(release, "--include=python3-venv")
                 shutil.copy(wheel, root / "tmp")
                 (root / "tmp" / "job.py").write_text(SCRIPT)
+                pages = [f"/venv/share/man/man{page[-1]}/{page}" for page in PAGES]
                 out = self.inside(root, f"""
                     python3 -m venv /venv
                     /venv/bin/pip -q install --no-index /tmp/{wheel.name}
                     /venv/bin/ctrun -n 2 /venv/bin/python /tmp/job.py
                     /venv/bin/python -c 'import ctrun, os; assert ctrun.launch(os.getpgrp, nproc=2)'
-                    /venv/bin/ctrdzvd --version && /venv/bin/ctrun-stat --version
-                    CTRUN_TOKEN=0123456789abcdef /venv/bin/ctrun --rdzv-backend etcd --rdzv-endpoint 127.0.0.1:1 \\
-                        --rdzv-id wheel --nnodes 2 true 2>&1 | grep "^ctrun: etcd needs libcurl.so.4, which is not here"
-                    test -e /venv/share/man/man1/ctrun.1
+                    for program in {' '.join(PROGRAMS)}; do /venv/bin/$program --version; done
+                    # The worker's own job, by its environment.
+                    /venv/bin/ctrun -n 1 --no-python /venv/bin/ctrun-stat --health
+                    ls {' '.join(pages)} >/dev/null
+
+                    export CTRUN_TOKEN=0123456789abcdef
+                    etcd() {{
+                        code=0
+                        /venv/bin/ctrun --rdzv-backend etcd --rdzv-endpoint 127.0.0.1:1 --rdzv-id wheel --nnodes 2 \\
+                            --rdzv-conf join_timeout=1 true 2>/tmp/etcd || code=$?
+                        echo etcd $code $(cat /tmp/etcd)
+                    }}
+                    etcd
+                    # By the name that the line has.
+                    export DEBIAN_FRONTEND=noninteractive
+                    apt-get -qq update
+                    apt-get -qq -y --no-install-recommends install libcurl4 >/dev/null 2>&1
+                    etcd
                     /venv/bin/pip -q uninstall -y ctrun
                     find /venv -name '*ctrun*' -o -name '*ctworker*'""")  # fmt: skip
-                self.assertEqual(
-                    sorted(out.splitlines()[:2]), ["[0] rank 0 of 2", "[1] rank 1 of 2"], out)
-                self.assertNotIn("/venv", out, "something is left")
+                lines = out.splitlines()
+                self.assertEqual(sorted(lines[:2]), ["[0] rank 0 of 2", "[1] rank 1 of 2"], out)
+                version = wheel.name.split("-")[1]
+                self.assertEqual(lines[2:5], [f"{program} {version}" for program in PROGRAMS], out)
+                self.assertEqual(lines[5], "healthy", out)
+                self.assertRegex(lines[6], r"^etcd 1 ctrun: etcd needs libcurl\.so\.4, which is not here: install the package "
+                                           r"libcurl4 \(Debian, Ubuntu\) or libcurl \(Fedora, Red Hat\)$")  # fmt: skip
+                self.assertRegex(lines[7], "^etcd 120 ctrun: etcd cannot be used: ", out)
+                self.assertEqual(lines[8:], [], "something is left")
                 shutil.rmtree(root)
 
 

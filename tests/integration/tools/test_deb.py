@@ -49,12 +49,23 @@ class Deb(testlib.DebianRoots):
     def use(self, root):
         shutil.copy(SOURCE_ROOT / "debian" / "tests" / "run", root / "tmp")
         self.inside(root, """
-            cd /tmp && ./run && ctrdzvd --version && ctrun-stat --version
-            # libcurl is loaded, or else ctrun would end with 1; there is no etcd.
+            cd /tmp && ./run && ctrdzvd --version
             export CTRUN_TOKEN=0123456789abcdef
-            code=0
-            ctrun --rdzv-backend etcd --rdzv-endpoint 127.0.0.1:1 --rdzv-id deb --nnodes 2 \\
-                --rdzv-conf join_timeout=1 true || code=$?
+            etcd() {
+                code=0
+                ctrun --rdzv-backend etcd --rdzv-endpoint 127.0.0.1:1 --rdzv-id deb --nnodes 2 \\
+                    --rdzv-conf join_timeout=1 true 2>/tmp/etcd || code=$?
+            }
+            # As where the package that is suggested is not installed.
+            library=$(echo /usr/lib/*/libcurl.so.4)
+            mv "$library" /tmp/library
+            etcd
+            mv /tmp/library "$library"
+            test $code = 1
+            test $(wc -l </tmp/etcd) = 1
+            grep '^ctrun: etcd needs libcurl.so.4, which is not here: install the package libcurl4 ' /tmp/etcd
+            # It is loaded; there is no etcd.
+            etcd
             test $code = 120""")
 
     def test_they_install_run_upgrade_and_leave_nothing(self):

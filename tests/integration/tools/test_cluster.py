@@ -8,6 +8,7 @@ import base64
 import copy
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -275,7 +276,9 @@ class Cluster(testlib.Case):
             "drain", "node", "--pod-selector=statefulset.kubernetes.io/pod-name=train-1", "--ignore-daemonsets",
             "--delete-emptydir-data"))  # fmt: skip
         self.wait("both workers have saved", lambda: log.out.count("saved") == 2)
-        self.wait("the code of a job that was told to end", lambda: "code 123\n" in watch.out)
+        self.wait("train-1 has ended", lambda: re.search(r"code \d+\n", watch.out) or not watch.running())
+        # Of a job that was told to end.
+        self.assertRegex(watch.out, r"(?m)^code 123$", watch.err)
         result = drain.wait(SLOW)
         self.assertEqual(result.code, 0, result)
         # No place for it until the node takes pods again.

@@ -238,6 +238,10 @@ static void on_message(void *data, struct ct_msg *msg)
     if (msg->type != CT_MSG_VOTE || msg->vote.id != asked->voter.id) {
         return;
     }
+    if (!asked->reached) {
+        ct_log(elector->options.log, CT_LOG_DEBUG, "agent at %s:%d has answered",
+               asked->voter.address, asked->voter.port);
+    }
     asked->reached = true;
     if (asked->reaches) {
         return;

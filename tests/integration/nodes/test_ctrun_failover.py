@@ -101,9 +101,10 @@ class Failover(FailoverCase):
 
     def test_nobody_waits_for_a_host_that_died_before_it_was_followed(self):
         """Nor for a machine that died with the host. Silence is waited for longer than this test lasts."""
-        more = {"conf": ",heartbeat_timeout=250"}
+        more = {"conf": ",heartbeat_timeout=250", "env": {"LOGLEVEL": "debug"}}
         _, jobs = self.start_job(5, "--nnodes", "2:5", "--max-restarts", 3, **more)
         before = self.all_up(jobs)
+        self.all_reached(jobs)
         jobs.pop(0).signal(signal.SIGKILL)
         new = wait_until(lambda: [job for job in jobs if "this machine hosts" in job.err], "a host", PATIENCE)[0]
         new.signal(signal.SIGKILL)
@@ -114,6 +115,7 @@ class Failover(FailoverCase):
         self.go.unlink()
         _, jobs = self.start_job(5, "--nnodes", "2:5", "--max-restarts", 3, **more)
         before = self.all_up(jobs)
+        self.all_reached(jobs)
         for job in jobs[:2]:
             job.signal(signal.SIGKILL)
         self.all_up(jobs[2:], before)

@@ -28,12 +28,12 @@ class FailoverCase(Case):
         self.token.touch(mode=0o600)
         self.token.write_text("correct-horse-battery-staple\n")
 
-    def start_node(self, cluster, i, *options, conf="", worker=None, token=True, endpoint=None, settle=0.5):
+    def start_node(self, cluster, i, *options, conf="", worker=None, token=True, endpoint=None, settle=0.5, env=None):
         worker = worker or ("--no-python", "sh", "-c", WORKER.replace("$", "$$"), self.go)
         return self.start(
             *cluster.nodes[i], program("ctrun"), "--nproc-per-node", 1, "--rdzv-backend", "c10d",
             "--rdzv-endpoint", endpoint or f"{cluster.addresses[0]}:29400", *(("--token-file", self.token) if token else ()), "--rdzv-conf",
-            f"join_timeout=120,last_call_timeout={settle}{conf}", "--shutdown-timeout", 20, *options, *worker,
+            f"join_timeout=120,last_call_timeout={settle}{conf}", "--shutdown-timeout", 20, *options, *worker, env=env,
         )  # fmt: skip
 
     def start_job(self, count, *options, **more):
@@ -62,6 +62,10 @@ class FailoverCase(Case):
             return wait_until(one, "all run", PATIENCE).pop()
         except AssertionError as failed:
             raise AssertionError("\n".join([str(failed), *(str(job.result()) for job in jobs)])) from None
+
+    def all_reached(self, jobs):
+        """Waits until each has heard from all others once, so that a refusal proves a death. Needs LOGLEVEL=debug."""
+        wait_until(lambda: all(job.err.count(" has answered\n") >= len(jobs) - 1 for job in jobs), "all to be reached", PATIENCE)
 
     def finish(self, jobs):
         self.go.touch()

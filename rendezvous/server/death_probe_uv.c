@@ -199,7 +199,12 @@ static struct slot *take_slot(struct ct_probes *probes, const struct ct_voter *v
 {
     struct slot *slot = slot_of(probes, voter->id);
     slot = slot != NULL ? slot : slot_of(probes, 0);
-    if (slot != NULL && slot->voter.id == 0) {
+    if (slot != NULL &&
+        (slot->voter.port != voter->port || strcmp(slot->voter.address, voter->address) != 0)) {
+        stop_try(slot);
+        slot->reached = false; /* at the former place another one may listen, or refuse */
+    }
+    if (slot != NULL) {
         slot->voter = *voter;
     }
     return slot;
@@ -212,10 +217,6 @@ void ct_probes_joined(struct ct_probes *probes, const struct ct_voter *voter)
         return;
     }
     stop_try(slot);
-    if (slot->voter.port != voter->port || strcmp(slot->voter.address, voter->address) != 0) {
-        slot->voter = *voter; /* at the former place another one may listen, or refuse */
-        slot->reached = false;
-    }
     slot->lost = false;
     slot->tries = 1;
     begin_try(probes, slot);

@@ -128,12 +128,32 @@ static void test_an_agent_that_comes_from_elsewhere_is_probed_there(void **state
     assert_int_equal(f->dead, 7);
 }
 
+/* The agent was reached at one place, and another host has seen it at another one, which refuses.
+ */
+static void test_an_agent_is_dead_only_where_it_was_reached(void **state)
+{
+    struct fixture *f = *state;
+    struct agent before, after;
+    listen_as(&before, 7);
+    listen_as(&after, 7);
+    (void)close(before.fd);
+    ct_probes_joined(f->probes, &before.voter);
+    ct_probes_lost(f->probes, &after.voter);
+    assert_true(is_tried(f, &after));
+    assert_true(is_tried(f, &after));
+    assert_int_equal(f->dead, 0);
+    (void)close(after.fd);
+    ct_loop_run_until(&f->loop, &f->died);
+    assert_int_equal(f->dead, 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define WITH_LOOP(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
         WITH_LOOP(test_those_that_are_forgotten_leave_their_places),
         WITH_LOOP(test_an_agent_that_comes_from_elsewhere_is_probed_there),
+        WITH_LOOP(test_an_agent_is_dead_only_where_it_was_reached),
     };
     return cmocka_run_group_tests_name("death_probe_uv", tests, NULL, NULL);
 }

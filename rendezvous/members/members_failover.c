@@ -296,16 +296,31 @@ void members_failover_heard(struct ct_members *m, const struct ct_member *member
     }
 }
 
+/* Has nobody of this world come but this host itself? Then all the others may be refused by a
+ * firewall on this machine. A world of two goes on all the same: otherwise none would do so. */
+static bool is_left_alone(const struct members_failover *f, const struct ct_world_voters *world)
+{
+    for (int i = 0; i < f->num_seats; i++) {
+        uint64_t id = f->seats[i].id;
+        if (f->seats[i].member != NULL && id != f->options.self.id &&
+            ct_world_voters_find(world, id) != NULL) {
+            return false;
+        }
+    }
+    return world->count > 2;
+}
+
 /* The same for the voters of this world that are neither there nor dead. */
 static int64_t fence_of(const struct ct_members *m, const struct ct_world_voters *world)
 {
     const struct members_failover *f = m->failover;
     int64_t fence_ns = INT64_MIN;
     find_seats(m);
+    bool alone = is_left_alone(f, world);
     for (int i = 0; i < f->num_seats; i++) {
         uint64_t id = f->seats[i].id;
         const struct members_lost *lost = lost_of(m->failover, id);
-        if (f->seats[i].member != NULL || (lost != NULL && lost->dead) ||
+        if (f->seats[i].member != NULL || (lost != NULL && lost->dead && !alone) ||
             ct_world_voters_find(world, id) == NULL) {
             continue;
         }

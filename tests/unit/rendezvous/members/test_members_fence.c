@@ -291,6 +291,46 @@ static void say_slowly(struct scene *s, int i, struct ct_msg *msg, int64_t since
 }
 
 /* After half a day two clocks are four seconds behind. */
+/* Of a world of `count`, all but this host were refused, perhaps by a firewall here. */
+static int planned_before_the_fence(int count)
+{
+    static struct scene s;
+    static struct ct_job_record record;
+    ct_job_record_init(&record);
+    record.term = CT_TERM_FIRST;
+    record.version = 8;
+    record.formed.generation = 4;
+    record.formed.count = count;
+    struct ct_members_failover elected = {.self = {.id = 1},
+                                          .arbiter = true,
+                                          .arbiter_there = true,
+                                          .arbiter_said_ns = 100 * S,
+                                          .term = UINT64_C(2) << 32 | 1,
+                                          .record = &record,
+                                          .fence_ns = 190 * S,
+                                          .lost = {.id = (uint64_t)count},
+                                          .lost_is_dead = true};
+    for (int i = 0; i < count; i++) {
+        record.formed.list[i] = (struct ct_voter){(uint64_t)i + 1, "", (uint16_t)(i + 1)};
+        if (i > 0) {
+            elected.dead[elected.num_dead++] = (uint64_t)i + 1;
+        }
+    }
+    begin_failover(&s, 1, count, 0, 2, &elected);
+    join(&s, 1);
+    pass(&s, s.job.settle_ms * MS);
+    int planned = s.nodes[1].record.planned.generation;
+    end(&s);
+    return planned;
+}
+
+static void test_a_host_that_is_left_alone_waits_for_the_fence(void **state)
+{
+    (void)state;
+    assert_int_equal(planned_before_the_fence(3), -1);
+    assert_int_equal(planned_before_the_fence(2), 5);
+}
+
 static void test_clocks_that_go_slower_are_followed(void **state)
 {
     static struct scene s;
@@ -337,6 +377,7 @@ int main(void)
         cmocka_unit_test(test_a_new_host_waits_for_nodes_without_a_vote),
         cmocka_unit_test(test_whoever_ends_the_fence_ends_the_wait_of_an_elastic_job),
         cmocka_unit_test(test_a_voter_that_died_before_it_came_is_not_waited_for),
+        cmocka_unit_test(test_a_host_that_is_left_alone_waits_for_the_fence),
         cmocka_unit_test(test_clocks_that_go_slower_are_followed),
         cmocka_unit_test(test_an_elastic_job_settles_once),
         cmocka_unit_test(test_who_waits_too_long_for_the_fence_is_told_so),

@@ -40,7 +40,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CT_CONTROL_VERSION 2
+#define CT_CONTROL_VERSION 3
 #define CT_CONTROL_FIRST_BYTE 0x80
 #define CT_CONTROL_HEADER 4
 

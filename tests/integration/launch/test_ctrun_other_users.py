@@ -321,7 +321,7 @@ class OtherUsers(testlib.Case):
         ]  # fmt: skip
         for job in jobs:
             job.wait_for("up")
-        begun = b'{"type":"open","version":2,"nonce":"%s"}' % (b"ab" * 32)
+        begun = b'{"type":"open","version":3,"nonce":"%s"}' % (b"ab" * 32)
         opening = struct.pack(">I", 0x80000000 | len(begun)) + begun
         stop = self.start_flood(port, 2 * FEW, b"", opening, b"", b"\x80")
         held = len(os.listdir(f"/proc/{jobs[0].pid}/fd"))

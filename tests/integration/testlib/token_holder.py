@@ -19,7 +19,7 @@ class TokenHolder:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
         self.stream = self.sock.makefile("rb")
         nonce = os.urandom(32)
-        self._write(type="open", version=2, nonce=nonce.hex())
+        self._write(type="open", version=3, nonce=nonce.hex())
         nonces = bytes.fromhex(self._read()["nonce"]) + nonce
         self._write(type="answer", answer=self._derive(b"ctrun agent control 1\0", nonces).hex())
         self.key = self._derive(b"ctrun agent control 1, key of frames\0", nonces)

@@ -19,7 +19,8 @@
 #define YIELD_TURNS 1000
 #define NAP_NS (50 * 1000)
 
-/* Closing a healthy communicator waits for no peer; this only limits NCCL's own work. */
+/* NCCL waits for ranks on the same machine that have not ended theirs. This limits the rest of it.
+ */
 #define CLOSE_MS (10 * 1000)
 
 /* ---- errors ---------------------------------------------------------------------------------- */

@@ -57,7 +57,9 @@ void comm_nccl_abort(struct comm_nccl_member *member);
  * family's timeout has passed, it aborts the whole family, which ends the kernels. */
 void comm_nccl_quiesce(const struct comm_nccl_family *family);
 
-/* Destroys a healthy member without its peers' help, or aborts it. Does nothing after an abort. */
+/* Destroys a healthy member, or aborts it. Does nothing after an abort. NCCL waits there until the
+ * ranks of the same machine have ended theirs, too, so all ranks must end their communicators in
+ * the same order. */
 void comm_nccl_destroy(struct comm_nccl_member *member);
 
 /* Turns a failed result into a code of ours with a message. Clears CUDA's error. */

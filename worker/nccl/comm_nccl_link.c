@@ -105,19 +105,32 @@ static int nccl_link_recv(struct ctw_link *base, void *buf, size_t bytes, int ta
 
 /* ---- ending ---------------------------------------------------------------------------------- */
 
+/* The communicator by which the lower rank sends, and the one by which it receives. Where both ends
+ * are on one machine, the end of each waits for the other end of the same one, so both ends end
+ * them in this order. */
+static struct comm_nccl_member *up_of(struct nccl_link *link)
+{
+    return link->rank == 0 ? &link->out : &link->in;
+}
+
+static struct comm_nccl_member *down_of(struct nccl_link *link)
+{
+    return link->rank == 0 ? &link->in : &link->out;
+}
+
 static void nccl_link_abort(struct ctw_link *base)
 {
     struct nccl_link *link = (struct nccl_link *)base;
-    comm_nccl_abort(&link->out);
-    comm_nccl_abort(&link->in);
+    comm_nccl_abort(up_of(link));
+    comm_nccl_abort(down_of(link));
 }
 
 static void nccl_link_close(struct ctw_link *base)
 {
     struct nccl_link *link = (struct nccl_link *)base;
     comm_nccl_quiesce(link->out.family);
-    comm_nccl_destroy(&link->out);
-    comm_nccl_destroy(&link->in);
+    comm_nccl_destroy(up_of(link));
+    comm_nccl_destroy(down_of(link));
     comm_nccl_leave(&link->out);
     comm_nccl_leave(&link->in);
     if (link->out.side != NULL) {
@@ -201,8 +214,7 @@ static int find_ids(struct ctw_comm *comm, const char *key, ncclUniqueId ids[2],
 
 static int connect_ends(struct nccl_link *link, struct ctw_comm *comm, int peer, struct ct_err *err)
 {
-    struct comm_nccl_member *up = link->rank == 0 ? &link->out : &link->in;
-    struct comm_nccl_member *down = link->rank == 0 ? &link->in : &link->out;
+    struct comm_nccl_member *up = up_of(link), *down = down_of(link);
     ncclUniqueId ids[2];
     char key[32];
     (void)snprintf(key, sizeof(key), "link/%d/%d", link->rank == 0 ? comm->rank : peer,

@@ -145,6 +145,10 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     fake_rule(comm->hold.graphs == 0,
               "finalised while a graph holds collectives: NCCL waits for ever");
     comm->finalized = true;
+    if (comm->rendezvous != NULL) {
+        comm->rendezvous->finalized[comm->rank] = true;
+        fake_tell_others();
+    }
     (void)fake_begin_call(comm, fake.finalize_turns);
     comm->busy |= comm->pending > 0; /* queued collectives end first */
     return comm->busy ? ncclInProgress : ncclSuccess;
@@ -166,6 +170,13 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     fake_rule(comm->finalized && !comm->busy, "destroyed before finalisation is done");
     fake_rule(!comm->broken, "destroyed after an error");
     fake_rule(comm->registrations == 0, "destroyed with memory registered");
+    /* NCCL's own thread waits for those of the ranks on this machine, so let it be all of them. */
+    while (comm->rendezvous != NULL && !fake_rendezvous_is_final(comm->rendezvous)) {
+        if (!fake_await_others()) {
+            fake_rule(false, "destroyed while another rank waits elsewhere: NCCL waits for it");
+            break;
+        }
+    }
     fake_comm_end(comm, FAKE_LEFT);
     fake.destroys++;
     return ncclSuccess;

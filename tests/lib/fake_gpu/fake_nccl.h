@@ -42,6 +42,7 @@ struct fake_rendezvous {
     atomic_int came;              /* how many ranks have come */
     atomic_int pid[RANKS_MAX];    /* 0 = has not come */
     atomic_int called[RANKS_MAX]; /* has called its first collective, in which all connect */
+    atomic_bool finalized[RANKS_MAX];
     struct fake_ballot ballot[2][RANKS_MAX];
     struct fake_mail mail[2][RANKS_MAX];
 };
@@ -94,6 +95,9 @@ struct fake_rendezvous *fake_rendezvous_enter_part(const struct ncclComm *parent
                                                    int size);
 bool fake_rendezvous_is_full(const struct fake_rendezvous *rendezvous);
 bool fake_rendezvous_lost_someone(const struct fake_rendezvous *rendezvous);
+
+/* True if all ranks that are still there have finalised it. */
+bool fake_rendezvous_is_final(const struct fake_rendezvous *rendezvous);
 /* `how`: FAKE_GONE, which the other ranks see, or FAKE_LEFT. */
 void fake_rendezvous_leave(struct fake_rendezvous *rendezvous, int rank, int how);
 

@@ -86,6 +86,18 @@ bool fake_rendezvous_lost_someone(const struct fake_rendezvous *rendezvous)
     return false;
 }
 
+bool fake_rendezvous_is_final(const struct fake_rendezvous *rendezvous)
+{
+    for (int r = 0; r < rendezvous->size; r++) {
+        int pid = rendezvous->pid[r];
+        bool gone = pid < 0 || (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH);
+        if (!gone && !rendezvous->finalized[r]) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Has this process another rank there? */
 static bool has_crew(const struct fake_rendezvous *rendezvous, int rank)
 {

@@ -325,8 +325,27 @@ static int start(struct nccl *nccl, const struct comm_setup *setup, struct ct_er
     return rc == 0 ? init_handle(nccl, setup, err) : rc;
 }
 
+/* Older ones wait in ncclCommAbort() itself until all graphs with their collectives are gone, and
+ * not at the end of its group (comm_nccl_family.c). */
+#define OLDEST NCCL_VERSION(2, 22, 0)
+
+static int check_version(struct ct_err *err)
+{
+    int version = 0;
+    if (ncclGetVersion(&version) != ncclSuccess || version < OLDEST) {
+        return ct_err_set(err, CT_EUNSUPPORTED,
+                          "this NCCL has the version %d.%d.%d; 2.22 or later is needed",
+                          version / 10000, version / 100 % 100, version % 100);
+    }
+    return 0;
+}
+
 static int nccl_open(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err)
 {
+    int version = check_version(err);
+    if (version != 0) {
+        return version;
+    }
     struct comm_nccl_family *family = comm_nccl_family_new(setup);
     struct nccl *nccl = family != NULL ? comm_nccl_new(family) : NULL;
     if (nccl == NULL) {

@@ -96,8 +96,8 @@ static void end_wait(struct ctw_comm *comm)
 
 int comm_settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *err)
 {
-    end_wait(comm);
     if (rc == 0) {
+        end_wait(comm);
         return 0;
     }
     comm->dead = rc;
@@ -105,6 +105,7 @@ int comm_settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *
     /* NCCL's own abort() lets go in the midst of it. */
     comm->ops->abort(comm);
     comm_let_go(comm);
+    end_wait(comm); /* not earlier: NCCL's abort takes a second, and this rank holds up nobody */
     if (err != NULL) {
         *err = comm->reason;
     }

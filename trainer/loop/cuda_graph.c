@@ -245,7 +245,13 @@ static int record_or_go_on(struct ct_trainer *t, size_t steps, struct ct_recordi
 {
     struct ct_err reason = {0};
     bool all;
-    int rc = record(t, steps, out, &reason);
+    /* To make a recording usable may wait for the device, and replays of the other one may be stuck
+     * there behind a peer that has died. */
+    int rc = ct_group_sync(&t->group, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = record(t, steps, out, &reason);
     if (rc != 0 && t->group.comm != NULL && ctw_comm_poll(t->group.comm, NULL) != 0) {
         return ct_err_set(err, rc, "%s", reason.text);
     }

@@ -375,8 +375,8 @@ static int choose_in_turn(struct ct_gemm_cache *cache, struct ct_gemm_plan *p, s
 {
     /* The last resort adds in a step of its own, and not as the pieces come. */
     static const uint32_t schemes[] = {CUBLASLT_REDUCTION_SCHEME_NONE,
-                                       CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
-                                           CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE};
+                                       CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+                                       CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE};
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     int rc = 0;
     for (size_t i = 0; rc == 0 && p->offered == 0 && i < sizeof schemes / sizeof schemes[0]; i++) {

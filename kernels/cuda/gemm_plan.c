@@ -418,31 +418,30 @@ static bool same(const struct ct_gemm_key *a, const struct ct_gemm_key *b)
            a->slot == b->slot && memcmp(a->align, b->align, sizeof(a->align)) == 0;
 }
 
-static int tell_refusal(const struct ct_gemm_plan *p, struct ct_err *err)
+static void tell_refusal(const struct ct_gemm_plan *p, struct ct_err *err)
 {
     const struct refusal *why = &p->why;
-    switch (why->by) {
-    case BY_HEURISTIC:
-        break;
-    case BY_WORKSPACE:
-        return ct_err_set(
+    if (why->by == BY_WORKSPACE) {
+        (void)ct_err_set(
             err, CT_EUNSUPPORTED,
             "each of the kernels that cuBLASLt offers (%d) wants a workspace, in which "
             "it may add in another order",
             why->offered);
-    case BY_CHECK:
-        return ct_err_set(err, CT_EUNSUPPORTED,
-                          "none of the kernels that cuBLASLt offers for %zu parts (%d) does every "
-                          "number of them: the last one refused %zu",
-                          p->key.of, why->offered, why->parts);
+    } else if (why->by == BY_CHECK) {
+        (void)ct_err_set(err, CT_EUNSUPPORTED,
+                         "none of the kernels that cuBLASLt offers for %zu parts (%d) does every "
+                         "number of them: the last one refused %zu",
+                         p->key.of, why->offered, why->parts);
+    } else {
+        (void)ct_err_set(err, CT_EUNSUPPORTED, "cuBLASLt has no kernel");
     }
-    return ct_err_set(err, CT_EUNSUPPORTED, "cuBLASLt has no kernel");
 }
 
 static int answer(struct ct_gemm_plan *p, struct ct_gemm_plan **out, struct ct_err *err)
 {
     if (p->refused) {
-        return tell_refusal(p, err);
+        tell_refusal(p, err);
+        return CT_EUNSUPPORTED;
     }
     *out = p;
     return 0;
@@ -576,7 +575,7 @@ static int config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigA
 static int explain_refusal(const struct ct_gemm_plan *p, struct ct_buf *to)
 {
     struct ct_err why = {0};
-    (void)tell_refusal(p, &why);
+    tell_refusal(p, &why);
     return ct_buf_printf(to, ", \"why\": \"%s\"", why.text);
 }
 

@@ -65,7 +65,7 @@ def tries(name, *parts):
     print(name, "answered" if answers else "refused", flush=True)
 
 HELLO = frame(type="open", version=1, nonce="ab" * 32)
-HELLO2 = frame(type="open", version=2, nonce="ab" * 32)
+HELLO2 = frame(type="open", version=3, nonce="ab" * 32)
 JOIN = frame(type="join", run_id="none", host="mallory", role="default", node_rank=-1, workers=1,
              pid=1, hosts=False, spare_ok=True, min_nodes=1, max_nodes=1, spares=0, max_restarts=0,
              settle_ms=3000, join_ms=600000, heartbeat_ms=3000)

@@ -24,10 +24,10 @@ def frame(**fields):
     text = json.dumps(fields).encode()
     return (0x80000000 | len(text)).to_bytes(4, "big") + text
 for data in (
-    b"\\x80", b"\\xff" * 100, b"GET / HTTP/1.0\\r\\n\\r\\n", frame(type="open", version=2, nonce="00" * 32),
+    b"\\x80", b"\\xff" * 100, b"GET / HTTP/1.0\\r\\n\\r\\n", frame(type="open", version=3, nonce="00" * 32),
     frame(type="ask", id=7, term=99, record_term=1, record_version=1),
-    frame(type="open", version=2, nonce="00" * 32) + frame(type="answer", answer="00" * 32),
-    frame(type="open", version=2, nonce="00" * 32) + frame(type="join"),
+    frame(type="open", version=3, nonce="00" * 32) + frame(type="answer", answer="00" * 32),
+    frame(type="open", version=3, nonce="00" * 32) + frame(type="join"),
 ):
     to(data)
 crowd = [socket.create_connection(sys.argv[1:3], 5) for _ in range(300)]

@@ -16,7 +16,7 @@ class FakeAgent:
         self.generation = self.first_rank = 0
         self.text = b""
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
-        self.send(type="open", version=2, nonce="0" * 64)
+        self.send(type="open", version=3, nonce="0" * 64)
         self.hear("challenge")
         self.send(type="answer")
         self.hear("accepted")

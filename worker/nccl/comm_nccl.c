@@ -310,21 +310,6 @@ struct nccl *comm_nccl_new(struct comm_nccl_family *family)
     return nccl;
 }
 
-/* Does all steps that may fail. On failure the caller closes the communicator. */
-static int start(struct nccl *nccl, const struct comm_setup *setup, struct ct_err *err)
-{
-    nccl->tree_sum = setup->tree_sum;
-    nccl->tree_sum_data = setup->tree_sum_data;
-    cudaError_t result = cudaSetDevice(setup->device);
-    if (result != cudaSuccess) {
-        int rc = comm_nccl_fail_cuda(result, "cudaSetDevice", err);
-        (void)ct_err_wrap(err, "CUDA device %d", setup->device);
-        return rc;
-    }
-    int rc = comm_nccl_outfit(nccl, setup->rank, setup->size, err);
-    return rc == 0 ? init_handle(nccl, setup, err) : rc;
-}
-
 /* Older ones wait in ncclCommAbort() itself until all graphs with their collectives are gone, and
  * not at the end of its group (comm_nccl_family.c). */
 #define OLDEST NCCL_VERSION(2, 22, 0)
@@ -340,12 +325,27 @@ static int check_version(struct ct_err *err)
     return 0;
 }
 
+/* Does all steps that may fail. On failure the caller closes the communicator. */
+static int start(struct nccl *nccl, const struct comm_setup *setup, struct ct_err *err)
+{
+    nccl->tree_sum = setup->tree_sum;
+    nccl->tree_sum_data = setup->tree_sum_data;
+    int rc = check_version(err);
+    if (rc != 0) {
+        return rc;
+    }
+    cudaError_t result = cudaSetDevice(setup->device);
+    if (result != cudaSuccess) {
+        rc = comm_nccl_fail_cuda(result, "cudaSetDevice", err);
+        (void)ct_err_wrap(err, "CUDA device %d", setup->device);
+        return rc;
+    }
+    rc = comm_nccl_outfit(nccl, setup->rank, setup->size, err);
+    return rc == 0 ? init_handle(nccl, setup, err) : rc;
+}
+
 static int nccl_open(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err)
 {
-    int version = check_version(err);
-    if (version != 0) {
-        return version;
-    }
     struct comm_nccl_family *family = comm_nccl_family_new(setup);
     struct nccl *nccl = family != NULL ? comm_nccl_new(family) : NULL;
     if (nccl == NULL) {

@@ -38,6 +38,7 @@ struct fake_gpu {
     int finalize_turns; /* polls until finalisation is done, or FAKE_NEVER */
     int fail_after;     /* polls or queries until the asynchronous error below; 0 = no error */
     int async_error;    /* an ncclResult_t */
+    int nccl_version;   /* 0 = that of the header */
     int init_error;     /* returned at once by ncclCommInitRankConfig() */
     int call_error;     /* returned at once by collectives */
     int stream_error;   /* a cudaError_t from cudaStreamQuery() */

@@ -230,6 +230,8 @@ static void opening_fails_in_words(void **state)
     check_open_fails(&(struct fake_gpu){.init_error = ncclInvalidArgument}, CT_EINVAL,
                      "ncclCommInitRankConfig");
     assert_int_equal(fake.aborts, 0);
+    check_open_fails(&(struct fake_gpu){.nccl_version = 22105}, CT_EUNSUPPORTED,
+                     "this NCCL has the version 2.21.5; 2.22 or later is needed");
     check_open_fails(&(struct fake_gpu){.set_device_error = cudaErrorNoDevice}, CT_EUNSUPPORTED,
                      "CUDA device 3: cudaSetDevice: no CUDA-capable device");
     check_open_fails(&(struct fake_gpu){.set_device_error = cudaErrorInvalidDevice}, CT_EINVAL,

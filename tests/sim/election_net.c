@@ -650,6 +650,17 @@ static struct plan slow_plan(uint64_t seed)
     };
 }
 
+/* Plays a schedule, and says which rule it has broken. */
+static int run_and_tell(struct sim_el *sim, const struct plan *plan, const char *what)
+{
+    int rc = el_run(sim, plan);
+    if (rc != 0) {
+        (void)printf("seed %llu, %s%s: %s\n", (unsigned long long)plan->seed, what,
+                     plan->arbiter ? ", an arbiter" : "", sim->broken);
+    }
+    return rc;
+}
+
 /* Returns how many candidacies the election of another host takes on average, or -1 if a rule is
  * broken. The first election does not count: nobody knows yet how slow the arbiter is. */
 static double play_slow(struct sim_el *sim, int64_t count, int64_t first)
@@ -657,11 +668,7 @@ static double play_slow(struct sim_el *sim, int64_t count, int64_t first)
     uint64_t candidacies = 0, elections = 0;
     for (int64_t i = 0; i < count; i++) {
         struct plan plan = slow_plan((uint64_t)(first + i));
-        int rc = el_run(sim, &plan);
-        if (rc != 0) {
-            (void)printf("seed %llu, a slow arbiter: %s\n", (unsigned long long)plan.seed,
-                         sim->broken);
-        }
+        int rc = run_and_tell(sim, &plan, "slow answers");
         for (int k = 1; k < sim->num_terms; k++) {
             candidacies += ct_term_number(sim->terms[k]) - ct_term_number(sim->terms[k - 1]);
             elections++;
@@ -693,11 +700,7 @@ static int play_twice(struct sim_el *sim, int64_t first)
             .span = 10 * SEC,
             .delay = MS,
         };
-        int rc = el_run(sim, &plan);
-        if (rc != 0) {
-            (void)printf("seed %llu, two hosts die%s: %s\n", (unsigned long long)plan.seed,
-                         plan.arbiter ? ", an arbiter" : "", sim->broken);
-        }
+        int rc = run_and_tell(sim, &plan, "two hosts die");
         struck += sim->struck;
         el_fini(sim);
         if (rc != 0) {
@@ -725,11 +728,7 @@ static int play_cut(struct sim_el *sim, int64_t first)
             .span = 10 * SEC,
             .delay = MS,
         };
-        int rc = el_run(sim, &plan);
-        if (rc != 0) {
-            (void)printf("seed %llu, the host dies and another one is cut off: %s\n",
-                         (unsigned long long)plan.seed, sim->broken);
-        }
+        int rc = run_and_tell(sim, &plan, "the host dies and another one is cut off");
         el_fini(sim);
         if (rc != 0) {
             return -1;

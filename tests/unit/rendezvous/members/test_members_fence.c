@@ -92,23 +92,30 @@ static void test_a_silent_node_without_a_vote_is_waited_for_too(void **state)
     end(&s);
 }
 
+/* Generation 4 of voters 1 to `count` has been formed. Valid until the next call. */
+static const struct ct_job_record *record_of(int count)
+{
+    static struct ct_job_record record;
+    ct_job_record_init(&record);
+    record.term = CT_TERM_FIRST;
+    record.version = 8;
+    record.formed.generation = 4;
+    record.formed.count = count;
+    for (int i = 0; i < count; i++) {
+        record.formed.list[i] = (struct ct_voter){(uint64_t)i + 1, "", (uint16_t)(i + 1)};
+    }
+    return &record;
+}
+
 /* The world of the dead host may have had more nodes than vote. Those may have heard the host until
  * it died, and nobody here knows how many there are. */
 static void test_a_new_host_waits_for_nodes_without_a_vote(void **state)
 {
     static struct scene s;
-    struct ct_job_record record;
-    ct_job_record_init(&record);
-    record.term = CT_TERM_FIRST;
-    record.version = 8;
-    record.formed.generation = 4;
-    record.formed.count = CT_VOTERS_MAX;
-    for (int i = 0; i < CT_VOTERS_MAX; i++) {
-        record.formed.list[i] = (struct ct_voter){(uint64_t)i + 1, "", (uint16_t)(i + 1)};
-    }
+    const struct ct_job_record *record = record_of(CT_VOTERS_MAX);
     const struct ct_members_failover elected = {.self = {.id = 1},
                                                 .term = UINT64_C(1) << 32 | 1,
-                                                .record = &record,
+                                                .record = record,
                                                 .fence_ns = 103 * S,
                                                 .lost = {.id = CT_VOTERS_MAX},
                                                 .lost_is_dead = true};
@@ -127,18 +134,10 @@ static void test_a_new_host_waits_for_nodes_without_a_vote(void **state)
 /* Nodes 2 and 3 are alive, but node 3 takes longer to stop its workers. */
 static void elect_in_an_elastic_job(struct scene *s)
 {
-    static struct ct_job_record record;
-    ct_job_record_init(&record);
-    record.term = CT_TERM_FIRST;
-    record.version = 8;
-    record.formed.generation = 4;
-    record.formed.count = 4;
-    for (int i = 0; i < 4; i++) {
-        record.formed.list[i] = (struct ct_voter){(uint64_t)i + 1, "", (uint16_t)(i + 1)};
-    }
+    const struct ct_job_record *record = record_of(4);
     const struct ct_members_failover elected = {.self = {.id = 1},
                                                 .term = UINT64_C(2) << 32 | 1,
-                                                .record = &record,
+                                                .record = record,
                                                 .fence_ns = 190 * S,
                                                 .lost = {.id = 4},
                                                 .lost_is_dead = true};
@@ -180,18 +179,10 @@ static void test_whoever_ends_the_fence_ends_the_wait_of_an_elastic_job(void **s
 /* Node 4 has hosted generation 4 and is dead. Node 3 may have been elected, and did not come. */
 static void elect_first_of_four(struct scene *s, uint64_t dead)
 {
-    static struct ct_job_record record;
-    ct_job_record_init(&record);
-    record.term = CT_TERM_FIRST;
-    record.version = 8;
-    record.formed.generation = 4;
-    record.formed.count = 4;
-    for (int i = 0; i < 4; i++) {
-        record.formed.list[i] = (struct ct_voter){(uint64_t)i + 1, "", (uint16_t)(i + 1)};
-    }
+    const struct ct_job_record *record = record_of(4);
     const struct ct_members_failover elected = {.self = {.id = 1},
                                                 .term = UINT64_C(2) << 32 | 1,
-                                                .record = &record,
+                                                .record = record,
                                                 .fence_ns = 103 * S,
                                                 .lost = {.id = 4},
                                                 .lost_is_dead = true,
@@ -295,26 +286,18 @@ static void say_slowly(struct scene *s, int i, struct ct_msg *msg, int64_t since
 static int planned_before_the_fence(int count)
 {
     static struct scene s;
-    static struct ct_job_record record;
-    ct_job_record_init(&record);
-    record.term = CT_TERM_FIRST;
-    record.version = 8;
-    record.formed.generation = 4;
-    record.formed.count = count;
+    const struct ct_job_record *record = record_of(count);
     struct ct_members_failover elected = {.self = {.id = 1},
                                           .arbiter = true,
                                           .arbiter_there = true,
                                           .arbiter_said_ns = 100 * S,
                                           .term = UINT64_C(2) << 32 | 1,
-                                          .record = &record,
+                                          .record = record,
                                           .fence_ns = 190 * S,
                                           .lost = {.id = (uint64_t)count},
                                           .lost_is_dead = true};
-    for (int i = 0; i < count; i++) {
-        record.formed.list[i] = (struct ct_voter){(uint64_t)i + 1, "", (uint16_t)(i + 1)};
-        if (i > 0) {
-            elected.dead[elected.num_dead++] = (uint64_t)i + 1;
-        }
+    for (int i = 2; i <= count; i++) {
+        elected.dead[elected.num_dead++] = (uint64_t)i;
     }
     begin_failover(&s, 1, count, 0, 2, &elected);
     join(&s, 1);

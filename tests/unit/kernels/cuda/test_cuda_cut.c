@@ -7,43 +7,20 @@
 #include "tests/lib/ct_test.h"
 
 #include "common/buf.h"
-#include "kernels/cuda/cuda_plugin.h"
 #include "kernels/device/device.h"
 #include "tests/gpu/device_checks.h"
 #include "tests/gpu/harness.h"
-#include "tests/lib/fake_gpu/fake_gpu.h"
+#include "tests/lib/fake_gpu/fake_plugin.h"
 
 #include <cublasLt.h>
 #include <string.h>
-
-extern const struct ct_cuda_plugin ct_cuda_plugin;
-
-static struct ct_device *open_well(const struct fake_gpu *script)
-{
-    struct ct_device *dev = NULL;
-    struct ct_err err = {0};
-    fake_gpu_begin(script);
-    if (ct_cuda_plugin.open(0, &dev, &err) != 0) {
-        fail_msg("%s", err.text);
-    }
-    return dev;
-}
-
-static void close_well(struct ct_device *dev)
-{
-    dev->ops->close(dev);
-    if (fake.violations > 0) {
-        fail_msg("broken rule: %s", fake.first_violation);
-    }
-    assert_int_equal(fake.memory + fake.descriptors, 0);
-}
 
 /* Of the plans, `said` must be told and `unsaid` must not. */
 static void check_bits(const struct fake_gpu *script, const char *said, const char *unsaid)
 {
     const struct ct_check parts[] = {ct_checks_cut[0], {0}};
     const struct ct_check *const lists[] = {parts, NULL};
-    struct ct_device *dev = open_well(script);
+    struct ct_device *dev = fake_plugin_open(script);
     struct ct_buf plans = CT_BUF_INIT;
     struct ct_err err = {0};
     assert_int_equal(ct_check_quietly(lists, dev), 0);
@@ -52,7 +29,7 @@ static void check_bits(const struct fake_gpu *script, const char *said, const ch
         fail_msg("no %s, or %s, in %s", said, unsaid, ct_buf_cstr(&plans));
     }
     ct_buf_fini(&plans);
-    close_well(dev);
+    fake_plugin_close(dev);
 }
 
 #define IN_TURN "\"in_turn\": true, \"refused\": false"
@@ -118,7 +95,7 @@ static int run_layer(struct ct_device *dev, struct ct_err *err)
 static void a_refusal_tells_what_and_why(void **state)
 {
     (void)state;
-    struct ct_device *dev = open_well(&(struct fake_gpu){.no_kernels = FAKE_AT_ALL});
+    struct ct_device *dev = fake_plugin_open(&(struct fake_gpu){.no_kernels = FAKE_AT_ALL});
     struct ct_err err = {0};
     for (int again = 0; again < 2; again++) {
         assert_int_equal(run_layer(dev, &err), CT_EUNSUPPORTED);
@@ -127,18 +104,18 @@ static void a_refusal_tells_what_and_why(void **state)
                                       "y of 1 of 2 parts one after the other, batch 16 each, "
                                       "layer 16 -> 16: cuBLASLt has no kernel");
     }
-    close_well(dev);
+    fake_plugin_close(dev);
 }
 
 /* Ranks with another number of parts would go on at once, and have other bits. */
 static void what_was_offered_and_cannot_be_run_is_a_failure(void **state)
 {
     (void)state;
-    struct ct_device *dev = open_well(&(struct fake_gpu){.no_kernels = FAKE_RUNNABLE});
+    struct ct_device *dev = fake_plugin_open(&(struct fake_gpu){.no_kernels = FAKE_RUNNABLE});
     struct ct_err err = {0};
     assert_int_equal(run_layer(dev, &err), CT_EIO);
     assert_string_equal(err.text, "cuBLASLt refuses the kernel that it offered");
-    close_well(dev);
+    fake_plugin_close(dev);
 }
 
 int main(void)

@@ -1,98 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA plug-in's host code against stand-ins for CUDA and cuBLASLt: the checks
- * that run on a GPU where there is one, the order of work, and every call that can fail.
+ * The CUDA plug-in's host code against stand-ins for CUDA and cuBLASLt: what is chosen, the order
+ * of work, and every call that can fail.
  */
 #include "tests/lib/ct_test.h"
 
 #include "common/buf.h"
-#include "kernels/cuda/cuda_plugin.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/device/device.h"
 #include "tests/gpu/device_checks.h"
 #include "tests/gpu/harness.h"
-#include "tests/lib/fake_gpu/fake_gpu.h"
+#include "tests/lib/fake_gpu/fake_plugin.h"
 
 #include <cublasLt.h>
 #include <malloc.h>
 #include <math.h>
 #include <string.h>
 
-extern const struct ct_cuda_plugin ct_cuda_plugin;
-
-static struct ct_device *open_well(const struct fake_gpu *script)
-{
-    struct ct_device *dev = NULL;
-    struct ct_err err = {0};
-    fake_gpu_begin(script);
-    int rc = ct_cuda_plugin.open(3, &dev, &err);
-    if (rc != 0) {
-        fail_msg("%s", err.text);
-    }
-    return dev;
-}
-
-static void expect_clean(void)
-{
-    if (fake.violations > 0) {
-        fail_msg("broken rule: %s", fake.first_violation);
-    }
-    assert_int_equal(fake.memory, 0);
-    assert_int_equal(fake.streams + fake.events + fake.graphs + fake.execs, 0);
-    assert_int_equal(fake.descriptors, 0);
-}
-
-static void close_well(struct ct_device *dev)
-{
-    dev->ops->close(dev);
-    expect_clean();
-}
-
 static void need(int rc, const struct ct_err *err)
 {
     if (rc != 0) {
         fail_msg("%s", err->text);
     }
-}
-
-/* ---- the checks of real devices -------------------------------------------------------------- */
-
-static void run_checks(const struct fake_gpu *script)
-{
-    const struct ct_check *const lists[] = {ct_checks_layers,    ct_checks_training,
-                                            ct_checks_precision, ct_checks_cut,
-                                            ct_checks_head,      NULL};
-    struct ct_device *dev = open_well(script);
-    assert_int_equal(ct_check_quietly(lists, dev), 0);
-    if (fake.violations > 0) {
-        fail_msg("broken rule: %s", fake.first_violation);
-    }
-    dev->ops->close(dev);
-}
-
-static void passes_the_checks_of_a_gpu(void **state)
-{
-    (void)state;
-    run_checks(NULL);
-    assert_true(fake.timed > 0);
-}
-
-/* Everything that cuBLASLt may refuse has a way around it. */
-static void passes_them_without_epilogues(void **state)
-{
-    (void)state;
-    run_checks(&(struct fake_gpu){
-        .seed = 5,
-        .any_wins = true,
-        .no_epilogues = CUBLASLT_EPILOGUE_RELU_AUX_BIAS | CUBLASLT_EPILOGUE_BGRADB,
-    });
-}
-
-/* Some shapes have one epilogue, some another, and each its own order of adding. */
-static void passes_them_on_another_chip(void **state)
-{
-    (void)state;
-    run_checks(&(struct fake_gpu){.seed = 6, .any_wins = true, .chip = 1});
 }
 
 /* ---- a layer in every precision -------------------------------------------------------------- */
@@ -147,7 +76,7 @@ static float read_number(struct ct_device *dev, const void *p, size_t i)
 
 static void check_layer(enum ct_precision precision, int no_epilogues, double tolerance)
 {
-    struct ct_device *dev = open_well(&(struct fake_gpu){.no_epilogues = no_epilogues});
+    struct ct_device *dev = fake_plugin_open(&(struct fake_gpu){.no_epilogues = no_epilogues});
     struct ct_err err = {0};
     need(ct_device_set_precision(dev, precision, &err), &err);
     void *x = numbers(dev, BATCH * IN, 0), *w = numbers(dev, OUT * IN, 10000);
@@ -223,7 +152,7 @@ static void check_layer(enum ct_precision precision, int no_epilogues, double to
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         dev->ops->release(dev, all[i]);
     }
-    close_well(dev);
+    fake_plugin_close(dev);
 }
 
 static void layers_in_every_precision(void **state)
@@ -246,7 +175,7 @@ static void biases_may_be_anywhere(void **state)
     (void)state;
     float results[2][OUT + 1];
     for (size_t offset = 0; offset < 2; offset++) {
-        struct ct_device *dev = open_well(NULL);
+        struct ct_device *dev = fake_plugin_open(NULL);
         struct ct_err err = {0};
         void *x = numbers(dev, BATCH * IN, 0), *w = numbers(dev, OUT * IN, 10000);
         float *b = numbers(dev, OUT + 1, 30000 - offset);
@@ -271,7 +200,7 @@ static void biases_may_be_anywhere(void **state)
         for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
             dev->ops->release(dev, all[i]);
         }
-        close_well(dev);
+        fake_plugin_close(dev);
     }
     for (size_t i = 0; i <= OUT; i++) {
         assert_true(fabsf(results[0][i] - results[1][i]) < 1e-5f);
@@ -299,7 +228,8 @@ struct layer_work {
 static struct layer_work work_of_layer(enum ct_precision precision, size_t in, unsigned luck,
                                        const char *const *words)
 {
-    struct ct_device *dev = open_well(&(struct fake_gpu){.any_wins = true, .timed = (int)luck});
+    struct ct_device *dev =
+        fake_plugin_open(&(struct fake_gpu){.any_wins = true, .timed = (int)luck});
     struct ct_err err = {0};
     need(ct_device_set_precision(dev, precision, &err), &err);
     void *x = numbers(dev, BATCH * in, 0), *w = numbers(dev, in * in, 10000);
@@ -341,7 +271,7 @@ static struct layer_work work_of_layer(enum ct_precision precision, size_t in, u
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         dev->ops->release(dev, all[i]);
     }
-    close_well(dev);
+    fake_plugin_close(dev);
     return work;
 }
 
@@ -388,7 +318,8 @@ static void precisions_that_the_chip_has(void **state)
         bool bf16, fp8;
     } chips[] = {{75, false, false}, {80, true, false}, {89, true, true}, {90, true, true}};
     for (size_t i = 0; i < sizeof chips / sizeof chips[0]; i++) {
-        struct ct_device *dev = open_well(&(struct fake_gpu){.capability = chips[i].capability});
+        struct ct_device *dev =
+            fake_plugin_open(&(struct fake_gpu){.capability = chips[i].capability});
         struct ct_err err = {0};
         int rc = ct_device_set_precision(dev, CT_PRECISION_BF16, &err);
         assert_int_equal(rc, chips[i].bf16 ? 0 : CT_EUNSUPPORTED);
@@ -397,7 +328,7 @@ static void precisions_that_the_chip_has(void **state)
         if (rc != 0) {
             assert_non_null(strstr(err.text, "fp8: that takes compute capability 8.9"));
         }
-        close_well(dev);
+        fake_plugin_close(dev);
     }
 }
 
@@ -405,7 +336,7 @@ static void precisions_that_the_chip_has(void **state)
 /* Does the device launch kernels early, after it has prepared? */
 static bool launches_early(const struct fake_gpu *script, const char *const *words)
 {
-    struct ct_device *dev = open_well(script);
+    struct ct_device *dev = fake_plugin_open(script);
     struct ct_err err = {0};
     float *from = device_array(dev, 16 * sizeof *from);
     uint16_t *to = device_array(dev, 16 * sizeof *to);
@@ -415,7 +346,7 @@ static bool launches_early(const struct fake_gpu *script, const char *const *wor
     bool early = fake.early > before;
     expect_words(dev, words);
     dev->ops->release(dev, from), dev->ops->release(dev, to);
-    close_well(dev);
+    fake_plugin_close(dev);
     return early;
 }
 
@@ -455,7 +386,7 @@ static void what_cannot_work_is_said_at_once(void **state)
         fake_gpu_begin(&cases[i].script);
         assert_int_equal(ct_cuda_plugin.open(0, &dev, &err), CT_EUNSUPPORTED);
         assert_non_null(strstr(err.text, cases[i].words));
-        expect_clean();
+        fake_plugin_expect_clean();
     }
 }
 
@@ -484,7 +415,7 @@ static int record_steps(struct ct_device *dev, float *param, const float *grad,
 static void recorded_steps_find_their_place(void **state)
 {
     (void)state;
-    struct ct_device *dev = open_well(NULL);
+    struct ct_device *dev = fake_plugin_open(NULL);
     struct ct_err err = {0};
     const struct ct_update_scalars scalars[9] = {{.lr = 1},  {.lr = 2},   {.lr = 4},
                                                  {.lr = 8},  {.lr = 16},  {.lr = 32},
@@ -511,19 +442,19 @@ static void recorded_steps_find_their_place(void **state)
     dev->ops->forget(dev, NULL);
     dev->ops->release(dev, param), dev->ops->release(dev, grad);
     dev->ops->release(dev, now), dev->ops->release(dev, table);
-    close_well(dev);
+    fake_plugin_close(dev);
 }
 
 /* A smaller number is served first. That recorded work keeps this is a rule of the stand-in. */
 static void collectives_go_first(void **state)
 {
     (void)state;
-    struct ct_device *dev = open_well(NULL);
+    struct ct_device *dev = fake_plugin_open(NULL);
     int stream, side;
     assert_int_equal(cudaStreamGetPriority(dev->stream, &stream), cudaSuccess);
     assert_int_equal(cudaStreamGetPriority(dev->side, &side), cudaSuccess);
     assert_true(side < stream);
-    close_well(dev);
+    fake_plugin_close(dev);
 }
 
 static void explains_what_was_chosen(void **state)
@@ -544,11 +475,11 @@ static void explains_what_was_chosen(void **state)
     /* "linear" and "head": all checks would take a while. */
     const struct ct_check linear[] = {ct_checks_layers[1], {0}}, head[] = {ct_checks_head[0], {0}};
     const struct ct_check *const lists[] = {linear, head, NULL}, *const linears[] = {linear, NULL};
-    struct ct_device *dev = open_well(NULL);
+    struct ct_device *dev = fake_plugin_open(NULL);
     assert_int_equal(ct_check_quietly(lists, dev), 0);
     expect_words(dev, chosen);
     dev->ops->close(dev);
-    dev = open_well(&(struct fake_gpu){.no_epilogues = CUBLASLT_EPILOGUE_RELU});
+    dev = fake_plugin_open(&(struct fake_gpu){.no_epilogues = CUBLASLT_EPILOGUE_RELU});
     assert_int_equal(ct_check_quietly(linears, dev), 0);
     expect_words(dev, refused);
     dev->ops->close(dev);
@@ -558,7 +489,7 @@ static void explains_what_was_chosen(void **state)
 static void what_is_forked_must_be_joined(void **state)
 {
     (void)state;
-    struct ct_device *dev = open_well(NULL);
+    struct ct_device *dev = fake_plugin_open(NULL);
     struct ct_err err = {0};
     struct ct_recording *recording = NULL;
     void *word = device_array(dev, 8);
@@ -585,7 +516,7 @@ static void what_is_forked_must_be_joined(void **state)
     fake.violations = 0;
     need(dev->ops->sync(dev, &err), &err);
     dev->ops->release(dev, word);
-    close_well(dev);
+    fake_plugin_close(dev);
 }
 
 /* A larger batch between two replays, as an evaluation is, needs more room for e4m3 copies; the
@@ -593,7 +524,7 @@ static void what_is_forked_must_be_joined(void **state)
 static void recordings_keep_their_memory(void **state)
 {
     (void)state;
-    struct ct_device *dev = open_well(NULL);
+    struct ct_device *dev = fake_plugin_open(NULL);
     struct ct_err err = {0};
     need(ct_device_set_precision(dev, CT_PRECISION_FP8, &err), &err);
     void *x = numbers(dev, BATCH * IN, 0), *w = numbers(dev, IN * IN, 10000);
@@ -620,7 +551,7 @@ static void recordings_keep_their_memory(void **state)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         dev->ops->release(dev, all[i]);
     }
-    close_well(dev);
+    fake_plugin_close(dev);
 }
 
 /* ---- every call that can fail, fails once ---------------------------------------------------- */
@@ -683,7 +614,7 @@ static void every_failure_is_told_and_leaves_nothing(void **state)
         fake_gpu_begin(&(struct fake_gpu){.fail_cuda_call = n});
         struct ct_err err = {0};
         rc = life(true, &err);
-        expect_clean();
+        fake_plugin_expect_clean();
         if (fake.calls < n) {
             assert_int_equal(rc, 0);
             break;
@@ -699,7 +630,7 @@ static int live(void *data)
     (void)data;
     fake_gpu_begin(NULL);
     int rc = life(false, NULL);
-    expect_clean();
+    fake_plugin_expect_clean();
     return rc;
 }
 
@@ -716,9 +647,6 @@ int main(void)
     (void)mallopt(M_MMAP_THRESHOLD, 1 << 30);
     (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(passes_the_checks_of_a_gpu),
-        cmocka_unit_test(passes_them_without_epilogues),
-        cmocka_unit_test(passes_them_on_another_chip),
         cmocka_unit_test(layers_in_every_precision),
         cmocka_unit_test(biases_may_be_anywhere),
         cmocka_unit_test(what_follows_a_product_is_fused_where_that_is_faster),

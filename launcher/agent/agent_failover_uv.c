@@ -34,8 +34,6 @@
 /* A host is looked for so many leases long; in a job with an arbiter, which may be away for longer,
  * for as long as one waits for other machines. */
 #define GIVE_UP_LEASES 5
-/* Workers must have stopped a sixteenth of a lease after it (the fence of the others). */
-#define FENCE_SHARE 16
 
 static const struct ct_election *state(const struct ct_agent_run *run)
 {
@@ -69,8 +67,7 @@ int64_t ct_agent_failover_grace_ms(const struct ct_agent_run *run, int64_t grace
 /* Stops the workers, and joins no world before another host is found. */
 static void drift(struct ct_agent_run *run, int64_t lease_ns)
 {
-    int64_t share_ns = lease_ms(run) * CT_NS_PER_MS / FENCE_SHARE;
-    run->failover.stop_by_ns = lease_ns + share_ns;
+    run->failover.stop_by_ns = lease_ns + ct_election_late_ns(lease_ms(run));
     run->failover.adrift = true;
     run->failover.dialling = 0;
     ct_link_close(run->membership.link, 0, NULL, NULL);

@@ -31,9 +31,21 @@
 #define ARBITER_LAST_NS (1600 * CT_NS_PER_MS)
 /* Who looks for long, since the arbiter is away, asks more seldom, or terms would run out. */
 #define PAUSE_SHARE 128
-/* Clocks of two machines may differ by so much in speed, and timers may be late: a sixteenth of the
- * lease. */
-#define FENCE_SHARE 16
+/* Clocks may differ in speed, and timers may be late, by a sixteenth of the lease. */
+#define LATE_SHARE 16
+
+int64_t ct_election_late_ns(int64_t lease_ms)
+{
+    return lease_ms * CT_NS_PER_MS / LATE_SHARE;
+}
+
+/* Somebody has had no host since `alone_ns`, so others may have had a lease that began then. */
+static void raise_fence(struct ct_election *election, int64_t alone_ns)
+{
+    int64_t lease_ns = election->lease_ms * CT_NS_PER_MS;
+    int64_t fence_ns = alone_ns + lease_ns + ct_election_late_ns(election->lease_ms);
+    election->fence_ns = fence_ns > election->fence_ns ? fence_ns : election->fence_ns;
+}
 
 void ct_election_init(struct ct_election *election, const struct ct_voter *self, bool arbiter,
                       int64_t lease_ms, int64_t give_up_ms)
@@ -89,8 +101,8 @@ bool ct_election_is_dead(const struct ct_election *election, uint64_t id)
     return false;
 }
 
-/* There may be more of them than places, if the record has changed. Then one more counts as silent.
- */
+/* If the record has changed, there may be more dead voters than places. A voter without a place
+ * counts as silent, for which the next world waits longer. */
 static void note_dead(struct ct_election *election, uint64_t id)
 {
     bool matters = id == election->host.id || ct_job_record_find(&election->record, id) != NULL;
@@ -99,7 +111,7 @@ static void note_dead(struct ct_election *election, uint64_t id)
     }
 }
 
-/* Who says something is alive. */
+/* An agent that says something is alive, whatever was noted. */
 static void revive(struct ct_election *election, uint64_t id)
 {
     if (election->state != CT_ELECTION_LOOKING) {
@@ -457,10 +469,8 @@ static void note_grant(struct ct_election *election, uint64_t id, int64_t alone_
     if (has_granted(election, id) || election->num_granted == CT_BALLOTS_MAX || !votes) {
         return;
     }
-    int64_t lease_ns = election->lease_ms * CT_NS_PER_MS;
-    int64_t fence_ns = alone_ns + lease_ns + lease_ns / FENCE_SHARE;
     election->granted[election->num_granted++] = id;
-    election->fence_ns = fence_ns > election->fence_ns ? fence_ns : election->fence_ns;
+    raise_fence(election, alone_ns);
 }
 
 static void check_won(struct ct_election *election, int64_t now_ns, struct ct_election_todo *todo)
@@ -470,9 +480,7 @@ static void check_won(struct ct_election *election, int64_t now_ns, struct ct_el
     }
     if (election->host_is_dead) {
         /* Others may have heard the dead host until it died. */
-        int64_t lease_ns = election->lease_ms * CT_NS_PER_MS;
-        int64_t fence_ns = election->died_ns + lease_ns + lease_ns / FENCE_SHARE;
-        election->fence_ns = fence_ns > election->fence_ns ? fence_ns : election->fence_ns;
+        raise_fence(election, election->died_ns);
     }
     todo->lost = election->host;
     todo->lost_is_dead = election->died_ns != INT64_MIN;

@@ -52,6 +52,11 @@
  * thousand in a day, since their pauses grow. */
 #define CT_TERM_REACH ((CT_TERM_NUMBER_MAX + 1) / 16)
 
+/* How long after the end of its lease an agent's workers may still run: clocks of two machines may
+ * differ in speed, and timers may be late. The agent has its workers stopped by then, and the fence
+ * of the others counts on that. */
+int64_t ct_election_late_ns(int64_t lease_ms);
+
 /* May it be a term that candidates have reached one by one, when `known` was the highest one? */
 bool ct_election_in_reach(uint64_t known, uint64_t term);
 

@@ -29,7 +29,7 @@ static int64_t lease_ns(const struct ct_members *m)
 /* When has a node stopped its workers at the latest that was heard last at `said_ns`? */
 static int64_t stopped_by(const struct ct_members *m, int64_t said_ns)
 {
-    return said_ns + lease_ns(m) + lease_ns(m) / 16;
+    return said_ns + lease_ns(m) + ct_election_late_ns(m->job.heartbeat_ms);
 }
 
 static struct members_lost *lost_of(struct members_failover *f, uint64_t id)

@@ -8,13 +8,13 @@
  * former host is asked like the others, but where this agent was connected to it, and not at the
  * address on record, by which another machine has reached it. If its machine refuses the
  * connection, its process is dead; this agent has been connected to the same port before, so no
- * firewall is in the way. The same holds for a voter that has answered there before. So that each
- * has, all are asked something when a world has begun, and those that did not answer when the host
- * is lost.
+ * firewall is in the way. A refusal also proves the death of any other voter that has answered at
+ * its port before. Therefore all voters are asked once when a world has begun, and those that did
+ * not answer are asked again when the host is lost.
  *
- * A host that was elected also tells whoever listens where the job met first, every few seconds:
- * that is the first host's next life, if it was started again, and would wait there for a job of
- * its own. That one connects to the host which it was told of before it gives up its own job: one
+ * A host that was elected tells whoever listens where the job met first, every few seconds, where
+ * the job is now. If the first host was started again, it listens there and waits for a job of its
+ * own. It connects to the host of which it was told before it gives up that job, because a host
  * that it cannot reach would leave it with no job at all.
  *
  * Failure modes: a voter that cannot be reached, has another token or answers nonsense is asked
@@ -364,8 +364,9 @@ static void ask_all(struct ct_elector *elector, const struct ct_vote_ask *questi
     }
 }
 
-/* So that a later refusal proves a death. Only who can be elected has a use for that. A voter may
- * be lost with the host, or be elected and die before this agent has asked it for a vote. */
+/* Asks each voter once, so that a later refusal at its port proves its death. A voter may be lost
+ * with the host, or be elected and die before this agent has asked it for a vote. Only an agent
+ * that can be elected itself has a use for such proofs. */
 static void reach_all(struct ct_elector *elector)
 {
     const struct ct_job_record *record = &elector->election.record;

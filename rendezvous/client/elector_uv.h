@@ -63,8 +63,8 @@ void ct_elector_set_self(struct ct_elector *elector, const char *address, uint16
 void ct_elector_begin_hosting(struct ct_elector *elector);
 void ct_elector_seek(struct ct_elector *elector, int64_t give_up_ms);
 bool ct_elector_followed(struct ct_elector *elector, const struct ct_voter *host, uint64_t term);
-/* When this agent has connected to that host and found that it hosts in this term. Until then, and
- * if it does not, this agent goes on as it was. */
+/* Takes effect when this agent has connected to that host and found that it hosts in this term.
+ * Until then, and if it does not host, this agent goes on as it was. */
 void ct_elector_told(struct ct_elector *elector, const struct ct_voter *host, uint64_t term);
 void ct_elector_leased(struct ct_elector *elector, int64_t sent_ns, int64_t lease_ms);
 bool ct_elector_recorded(struct ct_elector *elector, const struct ct_job_record *record);

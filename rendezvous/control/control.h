@@ -10,7 +10,7 @@
  * A connection begins with the proof that both ends have the job's token
  * (rendezvous/admission/token.h):
  *
- *     agent:  {"type":"open","version":2,"nonce":"<64 hex digits>"}
+ *     agent:  {"type":"open","version":3,"nonce":"<64 hex digits>"}
  *     server: {"type":"challenge","nonce":"...","answer":"..."}   no answer without a token
  *     agent:  {"type":"answer","answer":"..."}                    the same
  *     server: {"type":"accepted","address":"10.0.0.6"}            the address it sees
@@ -89,7 +89,7 @@ enum ct_msg_type {
                         to end */
     CT_MSG_LEAVE,    /* the agent ends; no restart follows if the job is over or preempted */
     CT_MSG_GUEST,    /* instead of JOIN, with a token: while the channel is open, workers at the
-                        agent's    address may use this store */
+                        agent's address may use this store */
     CT_MSG_RESULT,   /* what a QUERY has asked for, or why there is none */
     CT_MSG_STANDS,   /* where the workers here stand; the answer to a verdict that `asks` */
     CT_MSG_PLEDGE,   /* the agent's record is now the one of this term and version */

@@ -82,7 +82,8 @@ static int print_page(void *data, const cJSON *status, struct ct_err *err)
     return ct_stat_print(pages->options, pages->where, status, err);
 }
 
-/* A person or a log sees it, and what reads the answers does not. */
+/* Goes to standard error: a person or a log sees it, and a program that reads the answers does not.
+ */
 static int print_silence(void *data, const struct ct_err *why, struct ct_err *err)
 {
     const struct pages *pages = data;

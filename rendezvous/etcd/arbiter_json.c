@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts are those of job_record_json.h.
+ * Host and record are written and read by job_record_json.h, so they look as in control frames.
  */
 #include "rendezvous/etcd/arbiter_json.h"
 

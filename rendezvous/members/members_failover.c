@@ -310,7 +310,7 @@ static bool is_left_alone(const struct members_failover *f, const struct ct_worl
     return world->count > 2;
 }
 
-/* The same for the voters of this world that are neither there nor dead. */
+/* When have the voters of this world that are neither there nor dead stopped their workers? */
 static int64_t fence_of(const struct ct_members *m, const struct ct_world_voters *world)
 {
     const struct members_failover *f = m->failover;
@@ -330,8 +330,8 @@ static int64_t fence_of(const struct ct_members *m, const struct ct_world_voters
     return fence_ns;
 }
 
-/* The same for nodes without a vote. Those that a former host had are not known here, so it makes
- * no difference whether all of them have come. */
+/* When have the nodes without a vote that are lost stopped their workers? Those that a former host
+ * had are not known here, so it makes no difference whether all of them have come. */
 static int64_t fence_of_others(const struct ct_members *m)
 {
     const struct members_failover *f = m->failover;

@@ -71,7 +71,7 @@ bool members_failover_is_ready(struct ct_members *m, int64_t now_ns, int *ends);
  */
 CT_MUST_CHECK int members_failover_propose(struct ct_members *m, int n, int64_t now_ns);
 
-/* That world will not begin, whatever is pledged. */
+/* The world that was proposed will not begin, whatever is pledged. */
 void members_failover_withdraw(struct ct_members *m);
 
 /* The end of the job: 0, it is proposed; CT_EBUSY, this host may not decide it; CT_ENOENT, nobody
@@ -85,7 +85,7 @@ enum ct_proposal members_failover_pledged(struct ct_members *m, struct ct_member
 /* The member's said_ns has changed. */
 void members_failover_heard(struct ct_members *m, const struct ct_member *member);
 
-/* The same for the arbiter. */
+/* The answer of the arbiter to the record, as members_failover_pledged(). */
 enum ct_proposal members_failover_arbiter_pledged(struct ct_members *m, uint64_t term,
                                                   uint64_t version, int64_t sent_ns);
 

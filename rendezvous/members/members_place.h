@@ -55,7 +55,7 @@ void members_place_release(struct members_places *places, const struct ct_member
 void members_place_remember(struct members_places *places, const struct ct_member *member,
                             int64_t now_ns);
 
-/* The same for a node that was no member here. -1 = it had no place. */
+/* Remembers the place of a node that was lost without having been a member here; -1 = none. */
 void members_place_lost(struct members_places *places, int place, const char *host,
                         const char *address, int64_t now_ns);
 

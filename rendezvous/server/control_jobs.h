@@ -47,7 +47,7 @@ void ct_control_jobs_release(struct ct_control_jobs *jobs, struct ct_control_job
 /* Frees the membership of all jobs. Their agents have still to be released. */
 void ct_control_jobs_end(struct ct_control_jobs *jobs);
 
-/* The same for one job. */
+/* Frees the membership of one job. */
 void ct_control_jobs_end_one(struct ct_control_jobs *jobs, struct ct_control_job *job);
 
 /* Returns the job of this id if it has had no world yet and outlives its host, or NULL. */
@@ -60,7 +60,8 @@ void ct_control_jobs_dead(struct ct_control_jobs *jobs, uint64_t id, int64_t now
 /* As ct_members_arbiter_pledged() or, if `pledge` is NULL, as ct_members_arbiter_lost(). */
 void ct_control_jobs_arbiter(struct ct_control_jobs *jobs, const struct ct_arbiter_pledge *pledge,
                              int64_t now_ns);
-/* As ct_members_stands_no_more(), in any job. */
+
+/* Does ct_members_stands_no_more() hold in any job? */
 bool ct_control_jobs_stands_no_more(const struct ct_control_jobs *jobs, uint64_t id);
 
 /* Returns the job with this number in the status, or NULL. */

@@ -52,12 +52,14 @@ CT_MUST_CHECK int ct_control_open(uv_loop_t *loop, const struct ct_control_optio
  */
 void ct_control_host(struct ct_control *control, const struct ct_members_failover *failover);
 
-/* Ends that: all members lose their connections. Those that have had no world cannot ask for
- * another host, so they are told who it is: `next`, NULL = unknown. */
+/* Ends what ct_control_host() has begun: all members lose their connections. Those that have had no
+ * world cannot ask for another host, so they are told who it is: `next`, NULL = unknown. */
 void ct_control_unhost(struct ct_control *control, const struct ct_voter *next);
 
 /* The arbiter has pledged; NULL = it does not serve this host (see members.h). */
 void ct_control_arbiter(struct ct_control *control, const struct ct_arbiter_pledge *pledge);
+
+/* Does this agent stand in no election any more, as a job here knows? */
 bool ct_control_stands_no_more(const struct ct_control *control, uint64_t id);
 
 /* The members of this job are told to go to `next`, if the job has had no world and outlives its

@@ -4,7 +4,8 @@
  *
  * Failure modes: another ctrun or another program may already listen at the address at which this
  * ctrun wanted to host the store (agent_store_uv.c). The link finds out which, and the error says
- * so. A link that is lost later ends the job here.
+ * so. A link that is lost later ends the job here, unless the job outlives its host: then
+ * agent_failover_uv.c looks for the next one.
  *
  * Who frees: close_all() of agent_uv.c, through ct_agent_link_close().
  */

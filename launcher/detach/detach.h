@@ -29,7 +29,8 @@ struct ct_detach_spec {
     char *const *env;
     const char *host;
     const char *run_id;
-    /* It names the job, or may begin its id. Neither: jobs of all users may have it. */
+    /* Was the run id given by somebody, or drawn at random? The id of the job begins with it then.
+     * If it is neither, the id does not: other jobs may have the same run id. */
     bool run_id_given, run_id_random;
 };
 

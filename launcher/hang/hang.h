@@ -132,10 +132,10 @@ void ct_hang_step(struct ct_hang *hang, const struct ct_hang_sample *samples, in
  * Returns true if no rank has made progress on its page meanwhile. */
 bool ct_hang_resume(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now_ns);
 
-/* Has a rank made progress, as the last samples say, or has the suspect ended, so that the hang of
- * this verdict is over? What does not count: that the time starts anew; that a rank was starved;
- * what a debugger has a rank do; of a rank in an endless loop its use of the CPU; and anything
- * while a rank that is named because it is stopped is stopped. */
+/* Is the hang of this verdict over? It is when the suspect has ended, or when the last samples show
+ * progress of a rank. It is no progress that the time starts anew, that a rank was starved, what a
+ * debugger makes a rank do, or that a rank in an endless loop uses the CPU. A rank that is named
+ * because it is stopped must also run again. */
 bool ct_hang_is_over(const struct ct_hang *hang, const struct ct_hang_sample *samples,
                      const struct ct_hang_verdict *verdict);
 

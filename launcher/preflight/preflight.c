@@ -23,7 +23,8 @@
  * that fell back from 10 to 1 Gbit/s is ten times slower; what else runs on a machine rarely makes
  * it so. */
 #define SLOW_TIMES 8
-/* The same for latency, from which on it harms. */
+/* The best latency of a machine is too large if it is so many times that of most machines, unless
+ * it is below LATE_LEAST_S, where it harms nobody. */
 #define LATE_TIMES 10
 #define LATE_LEAST_S 0.005
 /* With fewer machines there is no majority. */
@@ -196,8 +197,8 @@ static void check_gpus(struct judge *judge, int i)
     }
 }
 
-/* Those of node rank 0 count, which is the first machine. Whoever gave others elsewhere should
- * know; one finding is enough for all. */
+/* The limits of node rank 0, the first machine, hold for all machines. A user who has given another
+ * machine different ones should hear that they do nothing. One finding names all such machines. */
 static void check_limits(struct judge *judge, int i)
 {
     const char *count = judge->machines[0].limits, *own = judge->machines[i].limits;

@@ -78,7 +78,7 @@ struct ct_preflight_verdict {
     double slowest_rate, slowest_latency_s;
 };
 
-/* Of an address that is not known yet. */
+/* Makes *machine one of which nothing is known yet. */
 void ct_preflight_machine_init(struct ct_preflight_machine *machine);
 
 /* Sets the marks of all. To be called before the functions that name machines. CT_ENOMEM. */

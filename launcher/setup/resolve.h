@@ -70,8 +70,8 @@ CT_MUST_CHECK int ct_resolve(const struct ct_options *options, const struct ct_s
                              const struct ct_machine *machine, struct ct_resolved *out,
                              struct ct_err *err);
 
-/* Both, on this machine. Returns 0 or the exit code of ctrun, with the reason in *err. Gives
- * *scheduler. */
+/* Calls ct_resolve_scheduler() with what this machine says, and ct_resolve(). Returns 0 or the exit
+ * code of ctrun, with the reason in *err. Gives *scheduler. */
 CT_MUST_CHECK int ct_resolve_here(const struct ct_options *options,
                                   const struct ct_machine *machine, char *const *env,
                                   struct ct_scheduler *scheduler, struct ct_resolved *out,

@@ -363,7 +363,7 @@ static int choose_at_once(struct ct_gemm_cache *cache, struct ct_gemm_plan *p, s
         return pick_steady(cache, p, found, count, err);
     }
     if (rc == 0) {
-        /* It is asked again only for what is told about it. */
+        /* No kernel is taken from the second answer. It only tells whether memory was missing. */
         limits.workspace = CT_CUDA_WORKSPACE;
         rc = ask(cache, p, limits, found, &count, err);
     }
@@ -476,8 +476,9 @@ static int find(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const struct 
     return answer(slot, out, err);
 }
 
-/* Of one part of a cut batch and of the next one. There it is no more than kernels make use of:
- * what is here must not decide, only what the sizes are. */
+/* The alignment of one part of a cut batch and of the next one. A larger one than kernels use is
+ * not told to the heuristic, because ranks have their parts at other addresses, and all must get
+ * the same kernel. */
 static unsigned alignment_of(const struct ct_gemm_key *k, const void *ptr, const void *next)
 {
     uintptr_t bits = (uintptr_t)ptr | (uintptr_t)next | (k->of > 0 ? VECTOR_BYTES : MAX_ALIGNMENT);
@@ -518,8 +519,8 @@ static int run(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const struct c
         cublasStatus_t status = multiply(cache, cuda, p, &part, &p->algo);
         if (status != CUBLAS_STATUS_SUCCESS) {
             int rc = ct_cublas_fail(err, status, __FILE__, __LINE__, "cublasLtMatmul");
-            /* A refusal would be answered by another way to compute it, of which ranks with other
-             * numbers of parts know nothing. */
+            /* After CT_EUNSUPPORTED the caller would compute the product in another way. Ranks with
+             * other numbers of parts would not, and their bits would differ. */
             return rc == CT_EUNSUPPORTED && p->key.of > 0
                        ? ct_err_set(err, CT_EIO, "cuBLASLt refuses the kernel that it offered")
                        : rc;

@@ -14,8 +14,8 @@
  * them blocked. Called before any other thread is created. */
 CT_MUST_CHECK int ct_stop_signals_apart(struct ct_err *err);
 
-/* From here on they set the flag, and until then they have their default effect. A second one some
- * seconds later has it again. */
+/* From here on these signals set the flag; before, they end the process. A second signal some
+ * seconds after the first one ends the process, too. */
 void ct_stop_signals_catch(void);
 
 /* Gives the flag, which another thread sets: nonzero = a stop was asked for. */

@@ -102,7 +102,8 @@ int comm_settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *
     }
     comm->dead = rc;
     (void)ct_err_wrap(&comm->reason, "%s", what);
-    /* NCCL's own abort() lets go in the midst of it. */
+    /* Most back ends let go after their abort. NCCL's has already done so in the midst of its abort
+     * (comm_nccl_family.c). */
     comm->ops->abort(comm);
     comm_let_go(comm);
     end_wait(comm); /* not earlier: NCCL's abort takes a second, and this rank holds up nobody */

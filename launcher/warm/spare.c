@@ -72,7 +72,8 @@ int ct_spare_send(int fd, const char *const *fields, const int *fds, size_t coun
     return sent >= 0 ? 0 : CT_EIO;
 }
 
-void ct_spare_parse(struct ct_spare_message *out, size_t len)
+/* Reads a message that has come as `len` bytes at out->bytes. */
+static void parse(struct ct_spare_message *out, size_t len)
 {
     out->word = CT_SPARE_UNKNOWN;
     out->text = out->bytes;
@@ -110,7 +111,7 @@ void ct_spare_receive(int fd, struct ct_spare_message *out)
         len = recv(fd, out->bytes, CT_SPARE_MESSAGE_MAX, MSG_DONTWAIT | MSG_TRUNC);
     } while (len < 0 && errno == EINTR);
     if (len > 0) {
-        ct_spare_parse(out, (size_t)len);
+        parse(out, (size_t)len);
     } else if (len == 0 || errno != EAGAIN) {
         out->word = CT_SPARE_GONE;
     }

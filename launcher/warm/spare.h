@@ -52,9 +52,6 @@ CT_MUST_CHECK int ct_spare_send(int fd, const char *const *fields, const int *fd
  * plan. */
 void ct_spare_receive(int fd, struct ct_spare_message *out);
 
-/* Reads a message that has come as `len` bytes at out->bytes. */
-void ct_spare_parse(struct ct_spare_message *out, size_t len);
-
 /* A file in memory with "NAME=value\0" for each variable, to be read from its beginning. Gives
  * *out. CT_ENOMEM, CT_EIO. */
 CT_MUST_CHECK int ct_spare_environment(char *const *env, int *out, struct ct_err *err);

@@ -104,7 +104,7 @@ int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *m
     if (rc != 0) {
         goto out;
     }
-    rc = ct_uuid_random(uuid, err);
+    rc = ct_machine_uuid(uuid, err);
     if (rc != 0) {
         goto out;
     }

@@ -343,7 +343,7 @@ static void on_exit_of(void *data, struct ct_proc *proc, const struct ct_exit *e
 {
     struct node *node = data;
     struct fleet *fleet = node->fleet;
-    int code = ct_exit_code(end);
+    int code = ct_proc_exit_code(end);
     (void)proc;
     node->ended = true;
     close_stdin(node);

@@ -323,7 +323,7 @@ void ct_guard_free(struct ct_guard *guard)
         rc = poll(&gone, 1, ct_deadline_left_ms(NULL, deadline));
     } while (rc < 0 && errno == EINTR);
     if (rc <= 0) { /* somebody has stopped the guard, which is not needed any more */
-        (void)ct_pidfd_signal(guard->pidfd, SIGKILL);
+        (void)ct_proctree_signal_pidfd(guard->pidfd, SIGKILL);
     }
     /* The pipe stays open until the guard is gone: its end would mean that ctrun has died. */
     siginfo_t info;

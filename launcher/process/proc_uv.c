@@ -31,7 +31,7 @@
 /* Exit code of a process whose status another part of the program has taken. */
 #define CODE_UNKNOWN 255
 
-int ct_exit_code(const struct ct_exit *end)
+int ct_proc_exit_code(const struct ct_exit *end)
 {
     return end->signal != 0 ? 128 + end->signal : end->code;
 }
@@ -152,7 +152,7 @@ int ct_proc_start(struct ct_procs *procs, const struct ct_spawn_options *options
         rc = uv_poll_start(&proc->poll, UV_READABLE, on_pidfd_readable);
     }
     if (rc != 0) {
-        (void)ct_pidfd_signal(proc->child.pidfd, SIGKILL);
+        (void)ct_proctree_signal_pidfd(proc->child.pidfd, SIGKILL);
         (void)waitpid(proc->child.pid, NULL, 0);
         int pidfd = proc->child.pidfd;
         if (has_handle) {
@@ -214,8 +214,8 @@ static bool asks_for_end(int sig)
 
 void ct_proc_signal_leader(struct ct_proc *proc, int sig)
 {
-    if (proc->alive && ct_pidfd_signal(proc->child.pidfd, sig) && asks_for_end(sig)) {
-        (void)ct_pidfd_signal(proc->child.pidfd, SIGCONT);
+    if (proc->alive && ct_proctree_signal_pidfd(proc->child.pidfd, sig) && asks_for_end(sig)) {
+        (void)ct_proctree_signal_pidfd(proc->child.pidfd, SIGCONT);
     }
 }
 

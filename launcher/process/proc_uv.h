@@ -33,7 +33,7 @@ struct ct_exit {
 };
 
 /* The code ctrun itself exits with for such an end: the exit code, or 128 + signal. */
-int ct_exit_code(const struct ct_exit *end);
+int ct_proc_exit_code(const struct ct_exit *end);
 
 /* ---- the set --------------------------------------------------------------------------------- */
 

@@ -304,12 +304,12 @@ bool ct_proctree_signal(const struct ct_proctree_entry *entry, int sig)
     if (pidfd < 0) {
         return false;
     }
-    bool sent = ct_pidfd_signal(pidfd, sig);
+    bool sent = ct_proctree_signal_pidfd(pidfd, sig);
     close(pidfd);
     return sent;
 }
 
-bool ct_pidfd_signal(int pidfd, int sig)
+bool ct_proctree_signal_pidfd(int pidfd, int sig)
 {
     return syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0) == 0;
 }

@@ -79,6 +79,6 @@ bool ct_proctree_signal(const struct ct_proctree_entry *entry, int sig);
 
 /* pidfd_send_signal(2), which glibc 2.36 has in no header that C99 programs may share with
  * <linux/...>; returns whether it was delivered. */
-bool ct_pidfd_signal(int pidfd, int sig);
+bool ct_proctree_signal_pidfd(int pidfd, int sig);
 
 #endif

@@ -75,7 +75,7 @@ int ct_machine_gpus(const struct ct_machine *machine, const struct ct_options *o
     return ct_gpu_masks_decide(&machine->gpu_facts, &request, out, err);
 }
 
-int ct_uuid_random(char out[CT_UUID_TEXT], struct ct_err *err)
+int ct_machine_uuid(char out[CT_UUID_TEXT], struct ct_err *err)
 {
     unsigned char b[16];
     if (getentropy(b, sizeof(b)) != 0) {

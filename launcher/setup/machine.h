@@ -36,6 +36,6 @@ CT_MUST_CHECK int ct_machine_gpus(const struct ct_machine *machine,
 
 /* A random (version 4) UUID. */
 #define CT_UUID_TEXT 37
-CT_MUST_CHECK int ct_uuid_random(char out[CT_UUID_TEXT], struct ct_err *err);
+CT_MUST_CHECK int ct_machine_uuid(char out[CT_UUID_TEXT], struct ct_err *err);
 
 #endif

@@ -47,7 +47,7 @@ int ct_prepare_run_id(const struct ct_resolved *resolved, char uuid[CT_UUID_TEXT
                       struct ct_err *err)
 {
     *out = resolved->run_id != NULL ? resolved->run_id : uuid;
-    return resolved->run_id != NULL ? 0 : ct_uuid_random(uuid, err);
+    return resolved->run_id != NULL ? 0 : ct_machine_uuid(uuid, err);
 }
 
 int ct_prepare_command(const struct ct_options *options, const char *own_dir, char *const *env,

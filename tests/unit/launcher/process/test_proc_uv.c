@@ -110,12 +110,12 @@ static void test_exit_codes_and_signals(void **state)
     start(&f, "kill -KILL $$");
     start(&f, "kill -SEGV $$");
     ct_loop_run_until(&f.loop, &f.all_ended);
-    assert_int_equal(ct_exit_code(&f.end[0]), 0);
-    assert_int_equal(ct_exit_code(&f.end[1]), 42);
+    assert_int_equal(ct_proc_exit_code(&f.end[0]), 0);
+    assert_int_equal(ct_proc_exit_code(&f.end[1]), 42);
     assert_int_equal(f.end[1].signal, 0);
     assert_int_equal(f.end[2].signal, SIGKILL);
-    assert_int_equal(ct_exit_code(&f.end[2]), 137);
-    assert_int_equal(ct_exit_code(&f.end[3]), 139);
+    assert_int_equal(ct_proc_exit_code(&f.end[2]), 137);
+    assert_int_equal(ct_proc_exit_code(&f.end[3]), 139);
     for (int i = 0; i < 4; i++) {
         assert_true(f.end[i].max_rss_kib > 0);
     }
@@ -157,7 +157,7 @@ static void test_orphans_are_reaped_and_statuses_kept(void **state)
     }
     ct_loop_run_until(&f.loop, &f.all_ended);
     for (int i = 0; i < MANY; i++) {
-        assert_int_equal(ct_exit_code(&f.end[i]), i);
+        assert_int_equal(ct_proc_exit_code(&f.end[i]), i);
     }
     stop(&f, SIGTERM, 5000);
     assert_int_equal(f.result.left, 0);
@@ -186,7 +186,7 @@ static void test_status_is_kept_when_sigchld_comes_first(void **state)
     f.on_exit = on_exit_of;
     start(&f, "exec sleep 300");
     ct_loop_run_until(&f.loop, &f.all_ended);
-    assert_int_equal(ct_exit_code(&f.end[0]), 4);
+    assert_int_equal(ct_proc_exit_code(&f.end[0]), 4);
     assert_int_equal(f.end[1].signal, SIGKILL);
     stop(&f, SIGTERM, 0);
     teardown(&f);
@@ -203,7 +203,7 @@ static void test_leader_hears_first(void **state)
               "while :; do sleep 0.01; done");
     wait_ready(&f, 2);
     stop(&f, SIGTERM, 20000);
-    assert_int_equal(ct_exit_code(&f.end[0]), 3);
+    assert_int_equal(ct_proc_exit_code(&f.end[0]), 3);
     char said[8] = {0};
     assert_int_equal(read(f.said[0], said, 7), 3);
     assert_string_equal(said, "LlC");
@@ -237,7 +237,7 @@ static void test_stopped_process_wakes_to_end(void **state)
     siginfo_t info;
     assert_int_equal(waitid(P_PID, (id_t)ct_proc_pid(f.proc[0]), &info, WSTOPPED | WNOWAIT), 0);
     stop(&f, SIGTERM, 20000);
-    assert_int_equal(ct_exit_code(&f.end[0]), 9);
+    assert_int_equal(ct_proc_exit_code(&f.end[0]), 9);
     teardown(&f);
 }
 
@@ -265,7 +265,7 @@ static void test_strays_are_found_and_ended(void **state)
     wait_ready(&f, 2);
     ct_loop_run_until(&f.loop, &f.all_ended);
     stop(&f, SIGTERM, 300);
-    assert_int_equal(ct_exit_code(&f.end[0]), 5);
+    assert_int_equal(ct_proc_exit_code(&f.end[0]), 5);
     assert_true(f.result.strays >= 3);
     assert_true(f.result.killed >= 1);
     assert_int_equal(f.result.left, 0);

@@ -48,16 +48,13 @@ struct ct_train_events {
 };
 
 /* Checks and loads everything that training needs, so that errors show before it starts. Collective
- * at its end. Borrows the job and the options' texts. Gives *out. */
+ * at its end. Borrows the job and the options' texts. `parts` is what a spare has made ready, NULL
+ * = nothing; the trainer takes it over, also if it fails. `all_there` is called when all ranks are
+ * there, before the state is taken from memory or a file; NULL = it is not. Gives *out. */
 CT_MUST_CHECK int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
+                                 struct ct_warm_parts *parts,
+                                 void (*all_there)(const struct ct_train_options *options),
                                  struct ct_trainer **out, struct ct_err *err);
-/* The same with what a spare has made ready; the trainer takes it over, also if it fails.
- * `all_there` is called when all ranks are there, before the state is taken from memory or a file;
- * NULL = it is not. */
-CT_MUST_CHECK int ct_trainer_new_warm(const struct ct_train_options *options, struct ctw_job *job,
-                                      struct ct_warm_parts *parts,
-                                      void (*all_there)(const struct ct_train_options *options),
-                                      struct ct_trainer **out, struct ct_err *err);
 void ct_trainer_free(struct ct_trainer *trainer); /* NULL is allowed */
 
 /* ---- parts of these, for trainer/loop/trainer_next.c ----------------------------------------- */

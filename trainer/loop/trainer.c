@@ -358,26 +358,21 @@ int ct_trainer_join(struct ct_trainer *t, struct ct_err *err)
 }
 
 int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
+                   struct ct_warm_parts *parts,
+                   void (*all_there)(const struct ct_train_options *options),
                    struct ct_trainer **out, struct ct_err *err)
 {
     struct ct_warm_parts none = {0};
-    return ct_trainer_new_warm(options, job, &none, NULL, out, err);
-}
-
-int ct_trainer_new_warm(const struct ct_train_options *options, struct ctw_job *job,
-                        struct ct_warm_parts *parts,
-                        void (*all_there)(const struct ct_train_options *options),
-                        struct ct_trainer **out, struct ct_err *err)
-{
+    struct ct_warm_parts *ready = parts != NULL ? parts : &none;
     struct ct_trainer *t = ct_calloc(1, sizeof *t);
     if (t == NULL) {
-        ct_warm_parts_fini(parts);
+        ct_warm_parts_fini(ready);
         return out_of_memory(err);
     }
-    bool warm = parts->loaded;
-    t->data.set = parts->set;
-    t->dev = parts->dev;
-    *parts = (struct ct_warm_parts){0};
+    bool warm = ready->loaded;
+    t->data.set = ready->set;
+    t->dev = ready->dev;
+    *ready = (struct ct_warm_parts){0};
     t->options = *options;
     t->options.pipeline_stages += options->pipeline_stages == 0;
     t->job = job;

@@ -61,7 +61,7 @@ int ct_rank_train(struct ctw_job *job, void *data, struct ct_err *err)
         return rc;
     }
     struct ct_trainer *trainer = NULL;
-    rc = ct_trainer_new_warm(run->options, job, &run->warm, run->catch_signals, &trainer, err);
+    rc = ct_trainer_new(run->options, job, &run->warm, run->catch_signals, &trainer, err);
     if (rc != 0) {
         return rc;
     }

@@ -121,7 +121,7 @@ struct ct_trainer {
     struct ct_layout layout;
     struct ct_gpu_backup backup;
     bool stays; /* it can continue in another generation */
-    void (*all_there)(const struct ct_train_options *options); /* see ct_trainer_new_warm() */
+    void (*all_there)(const struct ct_train_options *options); /* see ct_trainer_new() */
 
     /* For one generation: */
     struct ct_group group;

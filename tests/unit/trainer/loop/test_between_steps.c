@@ -72,7 +72,8 @@ static int teardown(void **state)
 static void start(void)
 {
     struct ct_err err = {0};
-    if (ctw_job_open(NULL, &job, &err) != 0 || ct_trainer_new(&options, job, &trainer, &err) != 0) {
+    if (ctw_job_open(NULL, &job, &err) != 0 ||
+        ct_trainer_new(&options, job, NULL, NULL, &trainer, &err) != 0) {
         fail_msg("%s", err.text);
     }
     ct_between_steps_start(trainer, &events);

@@ -70,7 +70,7 @@ static int train(const struct ct_train_options *options, struct ctw_job *job, st
     static const struct ct_train_events events;
     struct ct_trainer *trainer;
     struct ct_train_result result;
-    int rc = ct_trainer_new(options, job, &trainer, err);
+    int rc = ct_trainer_new(options, job, NULL, NULL, &trainer, err);
     if (rc != 0) {
         return rc;
     }

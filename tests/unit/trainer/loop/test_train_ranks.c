@@ -99,7 +99,7 @@ static void train(int rank, void *data)
     if (rank == 1 && scenario->other != NULL) {
         scenario->options = *scenario->other;
     }
-    out->rc = ct_trainer_new(&scenario->options, job, &trainer, &err);
+    out->rc = ct_trainer_new(&scenario->options, job, NULL, NULL, &trainer, &err);
     if (out->rc == 0) {
         out->snapshot_step = (int64_t)trainer->step_snapshot.found.step;
         const char *early = ct_buf_cstr(&trainer->warnings);
@@ -325,7 +325,7 @@ static void hash_other_parameters(int rank, void *data)
     struct ct_err err = {0};
     struct ct_trainer *trainer = NULL;
     struct ctw_job *job = rank_open_job();
-    CHECK(ct_trainer_new(data, job, &trainer, &err) == 0);
+    CHECK(ct_trainer_new(data, job, NULL, NULL, &trainer, &err) == 0);
     float *shared = trainer->memory.params;
     float *own = calloc(trainer->layout.count, sizeof *own);
     CHECK(own != NULL);

@@ -33,7 +33,7 @@ static struct alone start(const struct ct_train_options *options)
     struct alone a = {0};
     struct ct_err err = {0};
     if (ctw_job_open(NULL, &a.job, &err) != 0 ||
-        ct_trainer_new(options, a.job, &a.trainer, &err) != 0) {
+        ct_trainer_new(options, a.job, NULL, NULL, &a.trainer, &err) != 0) {
         fail_msg("%s", err.text);
     }
     return a;
@@ -168,7 +168,7 @@ static void test_goes_on_only_within_an_epoch(void **state)
     save(path, (struct ct_progress_point){.epoch = 1, .batch = 24, .batch_size = 500});
     struct ct_err err = {0};
     assert_int_equal(ctw_job_open(NULL, &a.job, &err), 0);
-    assert_int_equal(ct_trainer_new(&options, a.job, &a.trainer, &err), CT_EINVAL);
+    assert_int_equal(ct_trainer_new(&options, a.job, NULL, NULL, &a.trainer, &err), CT_EINVAL);
     assert_non_null(strstr(err.text, "after 24 batches of an epoch, but this data set has no more "
                                      "than 24"));
     ctw_job_free(a.job);
@@ -200,7 +200,7 @@ static int new_body(void *data)
     if (rc != 0) {
         return rc;
     }
-    rc = ct_trainer_new(data, job, &trainer, NULL);
+    rc = ct_trainer_new(data, job, NULL, NULL, &trainer, NULL);
     if (rc == 0) {
         ct_trainer_free(trainer);
     }

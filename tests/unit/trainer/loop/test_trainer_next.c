@@ -133,7 +133,7 @@ static void train(int rank, void *data)
         CHECK(unsetenv(CT_PROGRESS_ENV) == 0);
     }
     struct ctw_job *job = rank_open_job();
-    CHECK(ct_trainer_new(&scenario->options, job, &trainer, &err) == 0);
+    CHECK(ct_trainer_new(&scenario->options, job, NULL, NULL, &trainer, &err) == 0);
     out->rc = out->first_rc = ct_trainer_run(trainer, &events, &out->result, &err);
     while (out->rc != 0 && ct_trainer_goes_on(trainer, out->rc)) {
         out->rc = ct_trainer_next(trainer, &err);
@@ -287,7 +287,7 @@ static void lose_generation(int rank, void *data)
     struct ct_err err = {0};
     struct ct_trainer *trainer = NULL;
     struct ctw_job *job = rank_open_job();
-    CHECK(ct_trainer_new(&small, job, &trainer, &err) == 0);
+    CHECK(ct_trainer_new(&small, job, NULL, NULL, &trainer, &err) == 0);
     CHECK(!ct_trainer_goes_on(trainer, CT_EIO)); /* a failure of its own */
     const struct ct_train_events events = {.step = end_generation, .data = trainer};
     CHECK(ct_trainer_run(trainer, &events, &out->result, &err) == CT_EPEER);
@@ -334,7 +334,7 @@ static void only_make(int rank, void *data)
     struct ct_err err = {0};
     struct ct_trainer *trainer = NULL;
     struct ctw_job *job = rank_open_job();
-    CHECK(ct_trainer_new(data, job, &trainer, &err) == 0);
+    CHECK(ct_trainer_new(data, job, NULL, NULL, &trainer, &err) == 0);
     outcomes->rank[rank].stay = ct_progress_reader_stay(&pages, 0, ctw_job_env(job)->generation);
     ct_trainer_free(trainer);
     ctw_job_free(job);

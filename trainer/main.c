@@ -28,7 +28,7 @@ enum exit_code { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 static int complain(struct ct_err *err, int exit_code)
 {
-    ct_complain(stderr, err);
+    ct_loggers_complain(stderr, err);
     return exit_code;
 }
 

@@ -8,7 +8,7 @@
 #include "common/alloc.h"
 #include "trainer/formats/rng.h"
 
-void ct_share(size_t total, int rank, int world, size_t *begin, size_t *end)
+void ct_sampler_share(size_t total, int rank, int world, size_t *begin, size_t *end)
 {
     /* Quotient and remainder are used, because total * world could overflow. */
     size_t each = total / (size_t)world;
@@ -84,7 +84,7 @@ const uint32_t *ct_sampler_batch(const struct ct_sampler *sampler, size_t t, siz
     size_t left = sampler->count - first;
     size_t total = left < sampler->batch ? left : sampler->batch;
     size_t begin, end;
-    ct_share(total, sampler->rank, sampler->world, &begin, &end);
+    ct_sampler_share(total, sampler->rank, sampler->world, &begin, &end);
     *rows = end - begin;
     *global_rows = total;
     return sampler->order + first + begin;

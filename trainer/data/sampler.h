@@ -24,7 +24,7 @@ struct ct_sampler {
 
 /* Gives the share [*begin, *end) of `rank` in `total` items. The shares cover all items once and
  * differ in size by at most one. */
-void ct_share(size_t total, int rank, int world, size_t *begin, size_t *end);
+void ct_sampler_share(size_t total, int rank, int world, size_t *begin, size_t *end);
 
 /* 1 <= count <= UINT32_MAX, batch >= 1. Shuffle before the first batch. CT_ENOMEM. */
 CT_MUST_CHECK int ct_sampler_init(struct ct_sampler *sampler, size_t count, size_t batch, int rank,

@@ -114,7 +114,7 @@ int ct_cuda_graph_open(struct ct_trainer *t, struct ct_err *err)
     size_t left;
     r->cursor = (struct ct_step_cursor){
         .now = in.now, .order = in.order, .batch = t->sampler.batch, .scalars = in.scalars};
-    ct_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &r->cursor.begin, &left);
+    ct_sampler_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &r->cursor.begin, &left);
     if (t->shards.count > 0) {
         r->cursor.begin = ct_shards_begin(&t->shards, t->sampler.batch);
     }
@@ -196,7 +196,7 @@ static int queue_steps(struct ct_trainer *t, size_t steps, struct ct_err *err)
     struct ct_step_cursor cursor = r->cursor, update = r->cursor;
     bool by_loss = has_one_loss(t);
     size_t begin, end;
-    ct_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &begin, &end);
+    ct_sampler_share(t->sampler.batch, t->sampler.rank, t->sampler.world, &begin, &end);
     t->model.cursor = &cursor;
     t->optimizer.cursor = &update;
     if (t->pipe != NULL) {

@@ -13,7 +13,8 @@ int ct_trainer_evaluate(struct ct_trainer *t, double *loss, double *accuracy, st
     /* In a pipeline each replica computes a share. */
     int stages = (int)t->options.pipeline_stages;
     size_t most = t->pipe != NULL ? t->pipe->rows : t->model.max_rows;
-    ct_share(t->data.set.test.count, t->group.rank / stages, t->group.world / stages, &begin, &end);
+    ct_sampler_share(t->data.set.test.count, t->group.rank / stages, t->group.world / stages,
+                     &begin, &end);
     int rc = t->dev->ops->clear(t->dev, t->memory.totals, 2 * sizeof *t->memory.totals, err);
     for (size_t first = begin; rc == 0 && first < end;) {
         ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);

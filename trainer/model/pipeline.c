@@ -177,7 +177,7 @@ int ct_pipeline_run(struct ct_pipeline *pipe, const float *params,
         struct ct_pipe_action action = ct_pipe_action(pipe->stages, pipe->stage, micros, i);
         struct ct_model *slot = &pipe->slots[action.micro % pipe->slot_count];
         size_t begin, end;
-        ct_share(rows, (int)action.micro, (int)micros, &begin, &end);
+        ct_sampler_share(rows, (int)action.micro, (int)micros, &begin, &end);
         if (action.backward) {
             rc = backward(pipe, slot, params + pipe->base, end - begin, action.micro == 0, err);
             continue;

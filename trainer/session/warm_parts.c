@@ -95,7 +95,7 @@ int ct_warm_parts_make(struct ct_warm_parts *parts, const struct ct_train_option
     if (is_plain(options)) {
         size_t begin, end;
         size_t batch = options->batch_size < train->count ? options->batch_size : train->count;
-        ct_share(batch, rank, world, &begin, &end);
+        ct_sampler_share(batch, rank, world, &begin, &end);
         rc = ct_device_open(CT_DEVICE_CPU, 0, &parts->dev, err);
         if (rc == 0 && end > begin) {
             rc = rehearse(parts->dev, &parts->set, &options->hidden, end - begin, err);

@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-void ct_complain(FILE *to, struct ct_err *err)
+void ct_loggers_complain(FILE *to, struct ct_err *err)
 {
     ct_text_clean(err->text);
     (void)fprintf(to, "train: %s\n", err->text);
@@ -38,7 +38,7 @@ static void check(struct ct_loggers *loggers, int rc, struct ct_err *err)
 {
     if (rc != 0) {
         ct_console_break(&loggers->console);
-        ct_complain(loggers->complaints, err);
+        ct_loggers_complain(loggers->complaints, err);
     }
 }
 

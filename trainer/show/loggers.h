@@ -39,6 +39,6 @@ struct ct_train_events ct_loggers_events(struct ct_loggers *loggers);
 void ct_loggers_done(struct ct_loggers *loggers, const struct ct_train_result *result);
 
 /* Prints one line "train: ..." on `to`. Control characters in the message are replaced. */
-void ct_complain(FILE *to, struct ct_err *err);
+void ct_loggers_complain(FILE *to, struct ct_err *err);
 
 #endif

@@ -29,7 +29,7 @@ enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2 };
 #define TAG_MAX 64
 
 /* Computed bit by bit: a few hundred bytes per epoch need no table. */
-uint32_t ct_crc32c(const void *bytes, size_t len)
+uint32_t ct_tensorboard_crc32c(const void *bytes, size_t len)
 {
     const unsigned char *p = bytes;
     uint32_t crc = UINT32_MAX;
@@ -44,7 +44,7 @@ uint32_t ct_crc32c(const void *bytes, size_t len)
 
 static uint32_t masked_crc(const void *bytes, size_t len)
 {
-    uint32_t crc = ct_crc32c(bytes, len);
+    uint32_t crc = ct_tensorboard_crc32c(bytes, len);
     return (crc >> 15 | crc << 17) + MASK_DELTA;
 }
 

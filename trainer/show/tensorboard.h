@@ -25,7 +25,7 @@ CT_MUST_CHECK int ct_tensorboard_encode(double wall_s, int64_t step,
                                         struct ct_buf *out);
 
 /* CRC-32C (Castagnoli). */
-uint32_t ct_crc32c(const void *bytes, size_t len);
+uint32_t ct_tensorboard_crc32c(const void *bytes, size_t len);
 
 struct ct_tensorboard {
     int fd; /* -1: not asked for, or a write has failed */

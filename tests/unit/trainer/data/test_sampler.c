@@ -112,7 +112,7 @@ static void test_shares_are_even(void **state)
             size_t next = 0;
             for (int rank = 0; rank < world; rank++) {
                 size_t begin, end;
-                ct_share(total, rank, world, &begin, &end);
+                ct_sampler_share(total, rank, world, &begin, &end);
                 assert_int_equal(begin, next);
                 assert_true(end - begin == total / (size_t)world ||
                             end - begin == total / (size_t)world + 1);

@@ -210,7 +210,7 @@ static void test_split_batches_sum_to_the_whole(void **state)
         memset(sum, 0, f->layout.count * sizeof *sum);
         for (int rank = 0; rank < world; rank++) {
             size_t begin, end;
-            ct_share(SAMPLES, rank, world, &begin, &end);
+            ct_sampler_share(SAMPLES, rank, world, &begin, &end);
             loss += run(f, begin, end - begin, 1.0f / SAMPLES, part) * (double)(end - begin);
             for (size_t i = 0; i < f->layout.count; i++) {
                 sum[i] += part[i];

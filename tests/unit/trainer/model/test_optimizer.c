@@ -45,7 +45,7 @@ static void train(struct ct_device *dev, enum ct_optimizer_kind kind, int world,
     for (int step = 0; step < STEPS; step++) {
         for (int rank = 0; rank < world; rank++) {
             size_t begin, end;
-            ct_share(COUNT, rank, world, &begin, &end);
+            ct_sampler_share(COUNT, rank, world, &begin, &end);
             assert_int_equal(ct_optimizer_apply(&opt, dev, a->params, a->grads, begin, end, NULL),
                              0);
         }

@@ -4,9 +4,9 @@
  * clock.
  *
  * A spare is made for one local rank, because its CPUs and its GPU are those of that rank. Spares
- * are made one after the other, and only while all workers of a generation run. First a plan is
- * made: what the program imports. It is made again in each generation, because the program may have
- * changed.
+ * are made one after the other, and only while all workers of a generation run or, before the first
+ * generation of a job of several machines, while machines are missing. First a plan is made: what
+ * the program imports. It is made again in each generation, because the program may have changed.
  *
  *             make            says ready           taken, thrown away, died
  *     NONE ---------> IMPORTING ---------> READY -------------------------> NONE
@@ -63,7 +63,7 @@ struct ct_warm {
     int count;       /* spares that are wanted */
     uint64_t limit;  /* bytes that all of them may take; 0 = a tenth of the memory stays free */
     uint8_t *states; /* enum ct_warm_state by local rank */
-    bool running;    /* all workers of this generation have started, and none has failed */
+    bool running;    /* between ct_warm_run() and ct_warm_stop(): spares may be made */
     bool planning, planned;
     bool full;                 /* memory does not allow more spares in this generation */
     bool off;                  /* no spare is made any more */
@@ -93,7 +93,8 @@ struct ct_warm_action {
 CT_MUST_CHECK int ct_warm_init(struct ct_warm *warm, int count, uint64_t limit);
 void ct_warm_fini(struct ct_warm *warm); /* zeroed memory and repeated calls are allowed */
 
-/* All workers run; or the generation is over. */
+/* From now on spares may be made: all workers run, or machines are missing. Ends when workers are
+ * to stop, or a world has come. */
 void ct_warm_run(struct ct_warm *warm, int64_t now_ns);
 void ct_warm_stop(struct ct_warm *warm);
 

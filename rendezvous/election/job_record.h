@@ -29,8 +29,8 @@ static inline uint64_t ct_term_number(uint64_t term)
 }
 
 struct ct_job_record {
-    /* Of the host that has written it, and the how-manieth of this host. Records are ordered by
-     * term, then by version. */
+    /* The term of the host that has written it, and its number among the records of that host.
+     * Records are ordered by term, then by version. */
     uint64_t term, version;
     struct ct_world_voters formed; /* the last world that is certain */
     struct ct_world_voters

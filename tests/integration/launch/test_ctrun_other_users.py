@@ -10,6 +10,7 @@ import sys
 import unittest
 
 import testlib
+from testlib.fake_agents import CONTROL_VERSION
 
 NOBODY = 65534
 CROWD = 50
@@ -28,7 +29,7 @@ while not os.path.exists(sys.argv[1]):
 # Tries everything on one connection after the other and all at once; says what was answered.
 STRANGER = """
 import encodings.idna, json, os, socket, struct, sys
-port, crowd, user = map(int, sys.argv[1:])
+port, crowd, user, version = map(int, sys.argv[1:])
 os.setgroups([])
 os.setgid(user)
 os.setuid(user)
@@ -65,7 +66,7 @@ def tries(name, *parts):
     print(name, "answered" if answers else "refused", flush=True)
 
 HELLO = frame(type="open", version=1, nonce="ab" * 32)
-HELLO2 = frame(type="open", version=3, nonce="ab" * 32)
+HELLO2 = frame(type="open", version=version, nonce="ab" * 32)
 JOIN = frame(type="join", run_id="none", host="mallory", role="default", node_rank=-1, workers=1,
              pid=1, hosts=False, spare_ok=True, min_nodes=1, max_nodes=1, spares=0, max_restarts=0,
              settle_ms=3000, join_ms=600000, heartbeat_ms=3000)
@@ -212,7 +213,7 @@ class OtherUsers(testlib.Case):
         return int(job.wait_for("up").split()[-1])
 
     def attack(self, port, crowd=CROWD, user=NOBODY):
-        said = self.run_program(sys.executable, "-c", STRANGER, port, crowd, user)
+        said = self.run_program(sys.executable, "-c", STRANGER, port, crowd, user, CONTROL_VERSION)
         self.assertEqual(said.code, 0, said)
         return said
 

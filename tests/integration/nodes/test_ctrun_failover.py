@@ -6,11 +6,13 @@ import signal
 
 import testlib
 from testlib import netns, wait_until
+from testlib.fake_agents import CONTROL_VERSION
 from testlib.failover_case import PATIENCE, FailoverCase
 
 # Garbage, a frame that is too long, half a proof, a proof without the token, and a crowd that says nothing.
 NOISE = """
 import json, socket, sys
+VERSION = int(sys.argv[3])
 def to(data):
     try:
         with socket.create_connection(sys.argv[1:3], 5) as there:
@@ -24,10 +26,10 @@ def frame(**fields):
     text = json.dumps(fields).encode()
     return (0x80000000 | len(text)).to_bytes(4, "big") + text
 for data in (
-    b"\\x80", b"\\xff" * 100, b"GET / HTTP/1.0\\r\\n\\r\\n", frame(type="open", version=3, nonce="00" * 32),
+    b"\\x80", b"\\xff" * 100, b"GET / HTTP/1.0\\r\\n\\r\\n", frame(type="open", version=VERSION, nonce="00" * 32),
     frame(type="ask", id=7, term=99, record_term=1, record_version=1),
-    frame(type="open", version=3, nonce="00" * 32) + frame(type="answer", answer="00" * 32),
-    frame(type="open", version=3, nonce="00" * 32) + frame(type="join"),
+    frame(type="open", version=VERSION, nonce="00" * 32) + frame(type="answer", answer="00" * 32),
+    frame(type="open", version=VERSION, nonce="00" * 32) + frame(type="join"),
 ):
     to(data)
 crowd = [socket.create_connection(sys.argv[1:3], 5) for _ in range(300)]
@@ -170,7 +172,8 @@ class Failover(FailoverCase):
         before = self.all_up(jobs)
         port = self.listening(jobs[1])
         script = self.script("noise.py", NOISE)
-        noise = self.run_program(*cluster.nodes[0], "python3", script, cluster.addresses[1], port)
+        place = cluster.addresses[1], port
+        noise = self.run_program(*cluster.nodes[0], "python3", script, *place, CONTROL_VERSION)
         self.assertEqual(noise.code, 0, noise)
         jobs[0].signal(signal.SIGKILL)
         self.all_up(jobs[1:], before)

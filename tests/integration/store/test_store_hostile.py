@@ -12,6 +12,7 @@ import time
 
 import testlib
 from testlib import DEADLINE, wait_until
+from testlib.fake_agents import CONTROL_VERSION
 
 HELLO = b"\0" + bytes.fromhex("cef7853c")
 PING = b"\x0dping"
@@ -55,7 +56,7 @@ class Agent:
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
-        self.send({"type": "open", "version": 3, "nonce": "0" * 64})
+        self.send({"type": "open", "version": CONTROL_VERSION, "nonce": "0" * 64})
         self.hear("challenge")
         self.send({"type": "answer"})
         self.hear("accepted")
@@ -93,7 +94,7 @@ def attack(port, number):
             agent = Agent(port)
             half = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
             kept += [agent, half]
-            half.sendall(frame({"type": "open", "version": 3, "nonce": "0" * 64})[:-1])
+            half.sendall(frame({"type": "open", "version": CONTROL_VERSION, "nonce": "0" * 64})[:-1])
             agent.send(join("own-%d-%d" % (number, turn), "h\u202e" + "x" * 200, 4096))
             if number % 3 == 0:
                 agent.hear("world")

@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 
+from .fake_agents import CONTROL_VERSION
 from .wait import DEADLINE
 
 
@@ -19,7 +20,7 @@ class TokenHolder:
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE)
         self.stream = self.sock.makefile("rb")
         nonce = os.urandom(32)
-        self._write(type="open", version=3, nonce=nonce.hex())
+        self._write(type="open", version=CONTROL_VERSION, nonce=nonce.hex())
         nonces = bytes.fromhex(self._read()["nonce"]) + nonce
         self._write(type="answer", answer=self._derive(b"ctrun agent control 1\0", nonces).hex())
         self.key = self._derive(b"ctrun agent control 1, key of frames\0", nonces)

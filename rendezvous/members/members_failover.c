@@ -715,6 +715,11 @@ bool members_failover_was_host(const struct ct_members *m, int place)
     return members_failover_on(m) && !m->failover->served && m->failover->loss.node_rank == place;
 }
 
+bool members_failover_has_arbiter(const struct ct_members *m)
+{
+    return members_failover_on(m) && m->failover->options.arbiter;
+}
+
 void members_failover_where(const struct ct_members *m, char *out, size_t size)
 {
     const struct members_failover *f = m->failover;

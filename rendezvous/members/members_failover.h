@@ -118,6 +118,9 @@ const char *members_failover_wait(const struct ct_members *m, int64_t now_ns);
 /* Had this node rank the former host, and no world has begun since? */
 bool members_failover_was_host(const struct ct_members *m, int place);
 
+/* Does an arbiter tell those who come where the host is? */
+bool members_failover_has_arbiter(const struct ct_members *m);
+
 /* Where a node meets the job, as "10.0.0.2:4711" for --rdzv-endpoint, if the host is not the first
  * one, whose place all know; else "". */
 void members_failover_where(const struct ct_members *m, char *out, size_t size);

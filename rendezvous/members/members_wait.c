@@ -175,9 +175,15 @@ static void add_where(const struct ct_members *m, int64_t now_ns, char *out, siz
     if (where[0] == '\0' || m->due.join_ns == NEVER) {
         return;
     }
-    int64_t left_ns = m->due.join_ns > now_ns ? m->due.join_ns - now_ns : 0;
-    add(out, size, "; a replacement must come to %s (--rdzv-endpoint) within %" PRId64 " s", where,
-        left_ns / CT_NS_PER_S);
+    int64_t left_s = m->due.join_ns > now_ns ? (m->due.join_ns - now_ns) / CT_NS_PER_S : 0;
+    if (members_failover_has_arbiter(m)) { /* it tells the replacement where this host is */
+        add(out, size,
+            "; a replacement must be started within %" PRId64 " s, with the same --rdzv-endpoint",
+            left_s);
+    } else {
+        add(out, size, "; a replacement must come to %s (--rdzv-endpoint) within %" PRId64 " s",
+            where, left_s);
+    }
 }
 
 /* Adds who is there, such as "; present: gpu-[1-3]"; without memory it adds nothing. */

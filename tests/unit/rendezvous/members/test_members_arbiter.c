@@ -341,6 +341,37 @@ static void test_a_lease_counts_from_when_the_arbiter_was_asked(void **state)
     end(&s);
 }
 
+/* The address of the new host is no --rdzv-endpoint there, which says where the arbiter is. */
+static void test_a_replacement_is_told_of_no_address(void **state)
+{
+    struct scene s;
+    struct ct_job_record record;
+    const struct ct_members_failover elected = {.self = {.id = 1, .address = "10.0.0.1", .port = 7},
+                                                .arbiter = true,
+                                                .arbiter_there = true,
+                                                .arbiter_said_ns = 100 * S,
+                                                .term = UINT64_C(1) << 32 | 1,
+                                                .record = &record,
+                                                .fence_ns = INT64_MIN,
+                                                .lost = {.id = 2},
+                                                .lost_is_dead = true,
+                                                .ended_by = {.id = 2, .address = "10.0.0.2"},
+                                                .ended_by_name = "gpu-2",
+                                                .ended_why = "connection reset by peer"};
+    (void)state;
+    ct_job_record_init(&record);
+    record.formed =
+        (struct ct_world_voters){.count = 2, .list = {{2, "10.0.0.2", 2}, {1, "10.0.0.1", 1}}};
+    begin_failover(&s, 2, 2, 0, 5, &elected);
+    join(&s, 1);
+    pass(&s, 6 * S);
+    assert_string_equal(s.nodes[1].last_text,
+                        "waiting for 1 of 2 nodes: node rank 0 (gpu-2) hosted the job's store at "
+                        "10.0.0.2 and was lost 5 s ago; present: gpu-1; a replacement must be "
+                        "started within 55 s, with the same --rdzv-endpoint");
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +387,7 @@ int main(void)
         cmocka_unit_test(test_a_lease_ends_with_the_beats_of_the_arbiter_if_it_is_needed),
         cmocka_unit_test(test_a_host_without_a_world_is_deposed_when_the_arbiter_hears_it_no_more),
         cmocka_unit_test(test_a_lease_counts_from_when_the_arbiter_was_asked),
+        cmocka_unit_test(test_a_replacement_is_told_of_no_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

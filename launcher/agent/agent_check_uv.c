@@ -48,7 +48,11 @@ static const char *health_advice(const struct ct_agent_run *run,
 {
     bool shared = run->job->resolved->shared;
     if (result->not_run == 0) {
-        return shared ? "" : "look at this machine: the check says what is wrong with it";
+        return shared         ? ""
+               : result->late ? "look at this machine, or give its check more time"
+               : result->tail[0] == '\0'
+                   ? "look at this machine; the check has not written what is wrong with it"
+                   : "look at this machine: the check says what is wrong with it";
     }
     return shared ? "look for a typing mistake in the command of --health-check; it has to be "
                     "installed on every machine"

@@ -189,6 +189,7 @@ static void fill_report(const struct ct_agent_run *run, struct ct_report_worker 
         .restarts = run->report.story.restarts,
         .max_restarts = run->job->options->max_restarts,
         .will_restart = run->agent.will_restart,
+        .alone = !run->job->resolved->shared,
         .barred =
             run->agent.failure.known &&
             ct_worker_end_is_barred(&run->agent.failure.end, &run->job->options->no_restart_on),

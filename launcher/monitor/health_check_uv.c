@@ -69,6 +69,7 @@ static void on_closed(uv_handle_t *handle)
         const struct ct_health_result result = {
             .why = check->why,
             .tail = tail != NULL ? tail : "",
+            .late = check->late,
             .not_run = check->not_run,
         };
         check->done(check->data, &result);

@@ -26,6 +26,7 @@ struct ct_health_result {
     const char
         *why; /* "" if it exited with 0, else such as "its health check exited with code 3" */
     const char *tail; /* what it wrote last, on either stream */
+    bool late;        /* it did not end in time */
     int not_run; /* the exit code of a shell that could not run the command, 126 or 127; 126 also if
                   * it could not read the command; else 0 */
 };

@@ -396,7 +396,7 @@ int ct_report_failure(const struct ct_report *report, struct ct_buf *out)
                     report->kernel_stack);
     }
     add_consequences(report, out);
-    if (report->will_restart && failed->end.kind == CT_END_UNFIT) {
+    if (report->will_restart && failed->end.kind == CT_END_UNFIT && !report->alone) {
         ct_buf_addf(out, CT_REPORT_PREFIX "the next generation forms, without this machine if "
                                           "another one can take its place\n");
         return ct_buf_status(out);

@@ -57,6 +57,7 @@ struct ct_report {
     int failed;                 /* index of the one that failed first */
     int restarts, max_restarts; /* used up before this generation, and allowed */
     bool will_restart;
+    bool alone;  /* no other machine can take the place of this one */
     bool barred; /* --no-restart-on names how the worker ended */
     int64_t shutdown_timeout_ms;
     const char *tail;         /* its last lines on stderr, indented, each with '\n'; "" = none */

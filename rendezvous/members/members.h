@@ -39,6 +39,7 @@
  * node rank 0, which has the workers' store.
  *
  * Crash loops: an early failure is one within a second of the worker's start (failure_history.h).
+ * A machine that fails its check and is not replaced counts as one.
  * After the first generation that ends by one, the next starts at once. After the second in a row
  * it starts 1 s later, then 2 s, 4 s ... 30 s; the members are told of that once. A generation that
  * ran longer ends the series. The end of the job is never delayed.

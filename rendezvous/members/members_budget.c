@@ -79,20 +79,25 @@ bool members_budget_is_stuck(struct ct_members *m, const struct ct_failure *fail
     return true;
 }
 
-static void say_pause(struct ct_members *m, int64_t pause_ms)
+static void say_pause(struct ct_members *m, bool unfit, int64_t pause_ms)
 {
     struct ct_msg *msg = members_msg(m, CT_MSG_WAITING);
     (void)snprintf(msg->text, sizeof(msg->text),
-                   "%d generations in a row failed within a second of their start: the next one "
-                   "starts in %d s, and the pause doubles with each that follows, up to %d s",
-                   m->early_row, (int)(pause_ms / 1000), EARLY_LAST_MS / 1000);
+                   "%d generations in a row failed %s: the next one starts in %d s, and the pause "
+                   "doubles with each that follows, up to %d s",
+                   m->early_row,
+                   unfit ? "at their start, the last one by a check"
+                         : "within a second of their start",
+                   (int)(pause_ms / 1000), EARLY_LAST_MS / 1000);
     members_send_all(m);
 }
 
 int64_t members_budget_pause_ms(struct ct_members *m, const struct ct_failure *first)
 {
     const struct ct_history_round *round = members_history_round(m);
-    bool early = first != NULL && first->kind == CT_FAILURE_WORKER && first->early;
+    /* A machine that is not fit, and stays in, would use up all restarts at once. */
+    bool unfit = first != NULL && first->unfit && m->charged;
+    bool early = first != NULL && first->kind == CT_FAILURE_WORKER && (first->early || unfit);
     bool ran = round->formed_ms > 0 && round->ended_ms - round->formed_ms >= EARLY_FIRST_MS;
     if (!early) {
         /* A generation that newcomers stop in its first second does not end the series. */
@@ -109,7 +114,7 @@ int64_t members_budget_pause_ms(struct ct_members *m, const struct ct_failure *f
     }
     pause = pause < EARLY_LAST_MS ? pause : EARLY_LAST_MS;
     if (m->early_row == EARLY_FREE + 1) {
-        say_pause(m, pause);
+        say_pause(m, unfit, pause);
     }
     return pause;
 }

@@ -137,6 +137,23 @@ class HealthCheck(testlib.Case):
         self.assertEqual((result.code, result.out), (118, ""), result)
         self.assertIn("its health check did not end within 1 s (--health-check-timeout)", result.err)
         self.assertIn("    begun\n", result.err)
+        self.assertIn("what to do: look at this machine, or give its check more time\n", result.err)
+
+    def test_a_check_that_fails_in_silence_is_not_said_to_have_spoken(self):
+        result = self.ctrun("--health-check", "exit 3", "echo", "never")
+        self.assertEqual((result.code, result.out), (118, ""), result)
+        self.assertNotIn("the check says what is wrong", result.err)
+        self.assertIn("what to do: look at this machine; the check has not written what is wrong with it\n", result.err)
+
+    def test_a_machine_alone_is_checked_again_as_often_as_it_may_and_after_pauses(self):
+        report = self.tmp / "report.json"
+        result = self.ctrun("--max-restarts", "2", "--report", report, "--health-check", "exit 3", "echo", "never")
+        self.assertEqual((result.code, result.out), (118, ""), result)
+        self.assertIn("ctrun: restarting the job (restart 1 of 2)\n", result.err)
+        self.assertIn("ctrun: restarting the job (restart 2 of 2)\n", result.err)
+        self.assertNotIn("another one", result.err)
+        rounds = json.loads(report.read_text())["story"]["rounds"]
+        self.assertEqual([r.get("paused_ms", 0) for r in rounds], [0, 0, 1000], rounds)
 
     def test_a_command_that_cannot_be_run_is_a_mistake(self):
         result = self.ctrun("--health-check", "no-such-chekc --fast", "echo", "never")

@@ -489,6 +489,41 @@ static void test_early_failures_are_followed_by_pauses_that_grow(void **state)
     end(&s);
 }
 
+/* It stays in the job, and would use up all restarts within milliseconds. */
+static void test_a_machine_that_stays_unfit_is_checked_again_after_pauses(void **state)
+{
+    static const int pauses_ms[] = {0, 1000, 2000};
+    static struct ct_msg msg;
+    struct scene s;
+    (void)state;
+    begin(&s, 1, 1, 0, 100);
+    run(&s, 1);
+    for (int i = 0; i < 3; i++) {
+        memset(&msg, 0, sizeof(msg));
+        msg.type = CT_MSG_FAILED;
+        msg.generation = i;
+        msg.failure = (struct ct_failure){
+            .exit_code = 118, .unfit = true, .rank = -1, .local_rank = -1, .what = "sick"};
+        say_msg(&s, 1, &msg);
+        forget(&s);
+        say(&s, 1, CT_MSG_STOPPED, i);
+        if (i == 1) {
+            assert_string_equal(s.nodes[1].last_text,
+                                "2 generations in a row failed at their start, the last one by a "
+                                "check: the next one starts in 1 s, and the pause doubles with "
+                                "each that follows, up to 30 s");
+        }
+        if (pauses_ms[i] > 0) {
+            pass(&s, pauses_ms[i] * MS - 1);
+            assert_null(strstr(s.nodes[1].log, "world"));
+            pass(&s, 1);
+        }
+        assert_non_null(strstr(s.nodes[1].log, "world"));
+        say(&s, 1, CT_MSG_SERVING, i + 1);
+    }
+    end(&s);
+}
+
 static void test_a_longer_life_ends_the_row(void **state)
 {
     struct scene s;
@@ -575,6 +610,7 @@ int main(void)
         cmocka_unit_test(test_elastic_world_takes_newcomers),
         cmocka_unit_test(test_newcomer_to_a_job_that_ends),
         cmocka_unit_test(test_early_failures_are_followed_by_pauses_that_grow),
+        cmocka_unit_test(test_a_machine_that_stays_unfit_is_checked_again_after_pauses),
         cmocka_unit_test(test_a_longer_life_ends_the_row),
         cmocka_unit_test(test_newcomers_do_not_end_the_row),
         cmocka_unit_test(test_nothing_waits_for_the_end_of_a_pause_but_a_start),

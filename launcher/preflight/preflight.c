@@ -392,13 +392,13 @@ static void check_latency(struct judge *judge, int i)
     }
     if (most >= 0 && latency_s > most) {
         add(judge, i, true, advice,
-            "a message to another machine takes it %.2f ms at least, more than %.2f ms",
+            "a message to another machine takes it %.3f ms at least, more than %.3f ms",
             latency_s * 1e3, most * 1e3);
     } else if (compared && latency_s > LATE_LEAST_S &&
                latency_s > LATE_TIMES * judge->typical_latency_s) {
         add(judge, i, true, advice,
-            "a message to another machine takes it %.2f ms at least, where half of the machines "
-            "need %.2f ms",
+            "a message to another machine takes it %.3f ms at least, where half of the machines "
+            "need %.3f ms",
             latency_s * 1e3, judge->typical_latency_s * 1e3);
     }
 }

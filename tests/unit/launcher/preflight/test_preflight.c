@@ -226,12 +226,12 @@ static void test_limits_of_the_network(void **state)
     judge(MACHINES);
     assert_int_equal(verdict.unfit, MACHINES);
     limits.rate = 1e9;
-    limits.latency_s = 5e-5;
+    limits.latency_s = 2e-6;
     judge(MACHINES);
     assert_int_equal(verdict.unfit, MACHINES);
     assert_string_equal(verdict.findings[0].what,
-                        "a message to another machine takes it 0.10 ms at least, more than "
-                        "0.05 ms");
+                        "a message to another machine takes it 0.100 ms at least, more than "
+                        "0.002 ms");
 }
 
 static void test_a_late_machine(void **state)
@@ -241,8 +241,8 @@ static void test_a_late_machine(void **state)
         link_of(3, i)->latency_s = 0.02;
     }
     expect(MACHINES, 3, true,
-           "a message to another machine takes it 20.00 ms at least, where half of the machines "
-           "need 0.10 ms");
+           "a message to another machine takes it 20.000 ms at least, where half of the machines "
+           "need 0.100 ms");
     for (int i = 0; i < MACHINES - 1; i++) {
         link_of(3, i)->latency_s = 0.004; /* many times more, but it harms nobody */
     }

@@ -45,6 +45,7 @@ struct ct_etcd_transfer {
     int current;                   /* the endpoint that is tried first */
     struct ct_buf reply;           /* its body, as far as it has come */
     char own_address[CT_HOST_MAX]; /* this machine's, on the last connection */
+    bool answered;                 /* some endpoint has */
     bool too_long;                 /* it was cut off */
     bool no_memory;
     char error[CURL_ERROR_SIZE];
@@ -187,9 +188,30 @@ static void keep_own_address(struct ct_etcd_transfer *t)
     (void)snprintf(t->own_address, sizeof(t->own_address), "%s", address != NULL ? address : "");
 }
 
+/* Says what to try where one end speaks TLS and the other does not, or wants a certificate of us.
+ * Where etcd has answered before, it has only gone in the middle of an exchange. */
+static const char *hint_about_tls(const struct ct_etcd_transfer *t, CURLcode result)
+{
+    bool tls = strncmp(t->settings.urls[t->current], "https:", 6) == 0;
+    if (t->answered) {
+        return "";
+    }
+    if (tls && (result == CURLE_SSL_CONNECT_ERROR || result == CURLE_RECV_ERROR)) {
+        return t->settings.cert[0] == '\0'
+                   ? "; an etcd without TLS is at http://, and one that wants a certificate needs "
+                     "ETCDCTL_CERT and ETCDCTL_KEY"
+                   : "; an etcd without TLS is at http://";
+    }
+    return !tls && result == CURLE_GOT_NOTHING ? "; an etcd with TLS is at https://" : "";
+}
+
 static int explain(struct ct_etcd_transfer *t, CURLcode result, struct ct_err *err)
 {
     const char *reason = t->error[0] != '\0' ? t->error : t->curl.easy_strerror(result);
+    int len = (int)strlen(reason);
+    while (len > 0 && reason[len - 1] == ' ') { /* a reason of OpenSSL may be empty behind it */
+        len--;
+    }
     if (t->no_memory || result == CURLE_OUT_OF_MEMORY) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
@@ -208,7 +230,7 @@ static int explain(struct ct_etcd_transfer *t, CURLcode result, struct ct_err *e
     if (result == CURLE_PEER_FAILED_VERIFICATION) {
         return ct_err_set(err, CT_EPERM, "%s; see ETCDCTL_CACERT", reason);
     }
-    return ct_err_set(err, CT_EIO, "%s", reason);
+    return ct_err_set(err, CT_EIO, "%.*s%s", len, reason, hint_about_tls(t, result));
 }
 
 /* Gives the addresses of the current endpoint's name; NULL if it has none. */
@@ -265,6 +287,7 @@ static int post(struct ct_etcd_transfer *t, const char *path, const struct ct_bu
     if (rc != 0) {
         return ct_err_set(err, rc, rc == CT_EABORTED ? "it was closed" : "no answer in time");
     }
+    t->answered = t->answered || result == CURLE_OK;
     return result == CURLE_OK ? 0 : explain(t, result, err);
 }
 

@@ -184,8 +184,18 @@ class Tls(ClientCase):
         self.assertEqual(unknown["rc"], "not permitted")
         self.assertRegex(unknown["error"], "certificate.*; see ETCDCTL_CACERT")
 
+        plain = self.client(f"http://127.0.0.1:{self.port}").ask("get", "k")
+        self.assertRegex(plain["error"], r"\S; an etcd with TLS is at https://")
+
         careless = self.client(ETCDCTL_INSECURE_SKIP_TLS_VERIFY="true")
         self.assertEqual(self.first(careless.ask("get", "k"))["value"], "v")
+
+
+class Plain(ClientCase):
+    def test_an_etcd_without_tls_says_so(self):
+        self.up(self.client())
+        refused = self.client(f"https://127.0.0.1:{self.port}").ask("get", "k")
+        self.assertRegex(refused["error"], r"\S; an etcd without TLS is at http://, and one that wants a certificate")
 
 
 if __name__ == "__main__":

@@ -97,6 +97,14 @@ class Requeue(testlib.Case):
         self.assertEqual(self.state(job, "ExitCode"), "119:0")
         self.assertEqual(self.state(job, "Restarts"), "0")
 
+    def test_a_job_that_slurm_does_not_queue_again_ends_with_the_code_of_ctrun(self):
+        job = self.sbatch("--no-requeue", "-N1", CONTRIB / "ctrun-requeue.sbatch", "sh", "-c", "exit 121")
+        done = wait.wait_until(
+            lambda: (s := self.state(job, "JobState")) in ("FAILED", "COMPLETED") and s, "the job ends", DEADLINE
+        )
+        self.assertEqual((done, self.state(job, "ExitCode")), ("FAILED", "121:0"), self.said())
+        self.assertIn(f"Slurm does not queue job {job} again: it ends with 121", self.said())
+
     def test_an_array_of_one_node_jobs_is_one_job(self):
         self.out = self.tmp / "out-%a.txt"
         facts = self.tmp / "facts"
@@ -123,10 +131,10 @@ class Requeue(testlib.Case):
 class ArrayScript(testlib.Case):
     """The script alone: what Slurm would say is in files, and no Slurm is needed."""
 
-    def script_of_task(self, task, squeue):
+    def script_of_task(self, task, squeue, ctrun='echo "$@"', scontrol="true"):
         tools = self.tmp / "tools"
         tools.mkdir()
-        for name, text in (("squeue", squeue), ("sleep", "true"), ("ctrun", 'echo "$@"'), ("scontrol", "true")):
+        for name, text in (("squeue", squeue), ("sleep", "true"), ("ctrun", ctrun), ("scontrol", scontrol)):
             path = tools / name
             path.write_text(f"#!/bin/sh\n{text}\n")
             path.chmod(0o755)
@@ -155,6 +163,11 @@ class ArrayScript(testlib.Case):
         result = self.script_of_task("7", answer)
         self.assertEqual(result.code, 0, result)
         self.assertIn("--nnodes 3 --node-rank 2 --rdzv-id slurm-7 --master-addr n1", result.out)
+
+    def test_a_task_that_is_not_queued_again_ends_with_the_code_of_ctrun(self):
+        result = self.script_of_task("1", "echo 1", ctrun="exit 121", scontrol="echo no >&2; exit 1")
+        self.assertEqual(result.code, 121, result)
+        self.assertIn("Slurm does not queue task 1 again: it ends with 121", result.out)
 
     def test_a_list_that_is_not_known_has_no_ranks(self):
         result = self.script_of_task("1", "echo 1")

@@ -505,6 +505,16 @@ void ct_agent_report_generation(struct ct_agent_run *run)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
+/* Would an option let this job outlive its store? See ct_resolve(). */
+static bool could_outlive(const struct ct_agent_run *run)
+{
+    const struct ct_options *options = run->job->options;
+    const struct ct_resolved *resolved = run->job->resolved;
+    bool outlives = resolved->failover && run->job->token != NULL;
+    return resolved->shared && !outlives && resolved->mode != CT_MODE_SHIM &&
+           !options->agent_stdin && options->rdzv_conf.failover != 0;
+}
+
 static struct ct_job_end end_of(const struct ct_agent_run *run)
 {
     const struct ct_options *options = run->job->options;
@@ -521,6 +531,7 @@ static struct ct_job_end end_of(const struct ct_agent_run *run)
         .max_restarts = options->max_restarts,
         .signo = run->agent.signo,
         .fixed_nodes = resolved->min_nodes == resolved->max_nodes && options->spares == 0,
+        .store_lost = run->agent.lost && run->agent.generation >= 0 && could_outlive(run),
         .preflight = run->check.result.report,
         .warm = warm,
         .warm_in_all = run->warm.taken_in_all,

@@ -341,6 +341,11 @@ int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end 
         ct_buf_addf(out, CT_REPORT_PREFIX
                     "what to do: --nnodes MIN:MAX or --spares lets the job outlive a machine\n");
     }
+    if (end->store_lost && first == NULL) {
+        ct_buf_addf(out, CT_REPORT_PREFIX
+                    "what to do: --rdzv-conf failover=1 and a token, on every machine, let the job "
+                    "outlive the machine of its store\n");
+    }
     add_rounds(&story->history, first, out);
     ct_hang_log_text(&story->hangs, CT_REPORT_PREFIX, out);
     add_start_up(story, out);

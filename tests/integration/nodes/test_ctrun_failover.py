@@ -157,6 +157,7 @@ class Failover(FailoverCase):
                 result = job.wait(PATIENCE)
                 self.assertEqual(result.code, 121, result)
                 self.assertIn("the connection to the job's store on 10.9.1.1 was lost", result.err)
+                self.assertEqual("failover=1 and a token" in result.err, "conf" not in more, result)
 
     def test_one_that_cannot_outlive_the_host_is_not_taken(self):
         cluster = netns.Cluster(self, 2)

@@ -121,6 +121,21 @@ static void advice_on_a_lost_machine(void **state)
     ct_job_story_fini(&story);
 }
 
+static void advice_on_a_lost_store(void **state)
+{
+    const char advice[] = "ctrun: what to do: --rdzv-conf failover=1 and a token, on every "
+                          "machine, let the job outlive the machine of its store\n";
+    struct ct_job_end end = {.run_id = "j", .host = "gpu-0", .exit_code = 121, .store_lost = true};
+    struct ct_job_story story;
+    struct ct_buf text = CT_BUF_INIT;
+    (void)state;
+    ct_job_story_init(&story, 2, 0);
+    assert_int_equal(ct_job_story_text(&story, &end, &text), 0);
+    assert_non_null(strstr(ct_buf_cstr(&text), advice));
+    ct_buf_fini(&text);
+    ct_job_story_fini(&story);
+}
+
 static void what_is_told_here_is_not_repeated(void **state)
 {
     struct ct_job_story story;
@@ -333,6 +348,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_failure_comes_first),
         cmocka_unit_test(advice_on_a_lost_machine),
+        cmocka_unit_test(advice_on_a_lost_store),
         cmocka_unit_test(what_is_told_here_is_not_repeated),
         cmocka_unit_test(one_node_tells_it_and_another_where_that_one_is_lost),
         cmocka_unit_test(a_hang_of_all_has_no_culprit),

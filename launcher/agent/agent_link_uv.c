@@ -117,6 +117,10 @@ static void on_over(struct ct_agent_run *run, struct ct_msg *msg)
 {
     ct_job_story_take_history(&run->report.story, &msg->history);
     (void)snprintf(run->report.story.why, sizeof(run->report.story.why), "%s", msg->text);
+    /* A machine that was in none of the last worlds has not heard of their restarts. */
+    if (msg->world.restarts > run->report.story.restarts) {
+        run->report.story.restarts = msg->world.restarts;
+    }
     ct_agent_dispatch(
         run, (struct ct_agent_event){.type = CT_AGENT_EV_OVER, .exit_code = msg->exit_code});
 }

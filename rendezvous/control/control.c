@@ -124,6 +124,10 @@ static const struct ct_json_field fields[] = {
 };
 #define FIELDS (sizeof(fields) / sizeof(fields[0]))
 
+/* This one is absent in the OVER of an older ctrun. */
+static const struct ct_json_field used_field =
+    INT(ON(OVER), "restarts", world.restarts, 0, INT_MAX);
+
 /* This one is absent in the beats of agents, and in a job that ends with its host. */
 static const struct ct_json_field lease_field =
     I64(ON(BEAT), "lease_ms", lease_ms, 0, CT_CONTROL_MAX_MS);
@@ -273,6 +277,10 @@ static int add_election(cJSON *object, const struct ct_msg *msg)
     cJSON *part = NULL;
     if (msg->type == CT_MSG_BEAT && msg->has_lease &&
         ct_json_write_fields(object, &lease_field, 1, 1UL << msg->type, msg) != 0) {
+        return CT_ENOMEM;
+    }
+    if (msg->type == CT_MSG_OVER &&
+        ct_json_write_fields(object, &used_field, 1, 1UL << msg->type, msg) != 0) {
         return CT_ENOMEM;
     }
     if (msg->type == CT_MSG_JOIN && msg->join.voter.id != 0 &&
@@ -461,6 +469,9 @@ static int read_election(const cJSON *object, struct ct_msg *out, struct ct_err 
     if (out->type == CT_MSG_BEAT) {
         out->has_lease = cJSON_GetObjectItemCaseSensitive(object, "lease_ms") != NULL;
         return read_optional(object, &lease_field, out, err);
+    }
+    if (out->type == CT_MSG_OVER) {
+        return read_optional(object, &used_field, out, err);
     }
     if (out->type == CT_MSG_JOIN && cJSON_GetObjectItemCaseSensitive(object, "id") != NULL) {
         int rc = ct_json_read_fields(object, voter_fields, 2, 1UL << out->type, out, err);

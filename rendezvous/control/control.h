@@ -208,7 +208,7 @@ struct ct_msg {
                          on without another answer (docs/FAILOVER.md) */
     bool has_lease;
     struct ct_msg_join join;        /* JOIN */
-    struct ct_msg_world world;      /* WORLD */
+    struct ct_msg_world world;      /* WORLD; `restarts` of OVER, too */
     uint16_t port;                  /* SERVING */
     char text[CT_FAILURE_WHAT_MAX]; /* REFUSED, WAITING, STOP, PREEMPT, LEAVE, OVER: why, "" = no
                                      more to say; SERVING, ACCEPTED: an address */

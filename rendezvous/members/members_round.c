@@ -332,6 +332,7 @@ static void send_over(struct ct_members *m)
     struct ct_msg *msg = members_msg(m, CT_MSG_OVER);
     m->pledging = false;
     msg->exit_code = m->exit_code;
+    msg->world.restarts = m->restarts;
     (void)snprintf(msg->text, sizeof(msg->text), "%s", m->over_why);
     msg->history = m->history;
     members_send_all(m);

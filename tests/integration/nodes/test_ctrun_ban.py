@@ -41,6 +41,7 @@ class Ban(testlib.Case):
         named = "machine node-2 at 10.9.1.2 is left out: 2 generations in a row failed first on it (--ban-after 2)"
         for result in results:
             self.assertIn(named, result.err)
+            self.assertIn("the job succeeded after 2 restarts", result.err)
         self.assertIn("this node is left out of the job", results[1].err)
         self.assertIn("generation 2: node 1 of 2", results[2].err)
         self.assertNotIn("generation 2: node", results[1].err)

@@ -14,7 +14,9 @@
  */
 #include "launcher/agent/agent_run_uv.h"
 
+#include "common/alloc.h"
 #include "common/clock.h"
+#include "common/host_list.h"
 #include "launcher/util/strlist.h"
 #include "rendezvous/wire/json.h"
 
@@ -152,6 +154,29 @@ static void say_lines(const struct ct_agent_run *run, const char *text)
     }
 }
 
+/* Each machine that is not fit says so, but the first of them to do so ends the generation. */
+static void say_unfit(const struct ct_agent_run *run, const cJSON *machines)
+{
+    int count = cJSON_GetArraySize(machines), num_unfit = 0;
+    const char **names = ct_calloc((size_t)count + 1, sizeof(*names));
+    const cJSON *machine;
+    cJSON_ArrayForEach(machine, machines)
+    {
+        const char *host = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(machine, "host"));
+        if (names != NULL && host != NULL &&
+            cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(machine, "fit"))) {
+            names[num_unfit++] = host;
+        }
+    }
+    if (num_unfit > 1) {
+        char hosts[CT_HOST_LIST_MAX];
+        ct_host_list_text(names, num_unfit, hosts, sizeof(hosts));
+        ct_agent_report_say(run->output, "preflight: %d of %d machines are not fit: %s", num_unfit,
+                            count, hosts);
+    }
+    ct_free(names);
+}
+
 /* Node rank 0 tells what all machines together have found. */
 static void say_result(const struct ct_agent_run *run, const struct ct_preflight_outcome *result)
 {
@@ -166,7 +191,8 @@ static void say_result(const struct ct_agent_run *run, const struct ct_preflight
     }
     say_lines(run, result->warnings);
     if (result->unfit[0] != '\0' || result->others_unfit) {
-        return; /* each machine that is not fit says so */
+        say_unfit(run, machines);
+        return;
     }
     ct_agent_report_say(run->output,
                         count == 1 ? "preflight: this machine is fit"

@@ -124,6 +124,18 @@ class Preflight(Machines):
         self.assertIn("--shm-size", results[1].err)
         self.assertIn("machine node-2 at 10.9.1.2 is not fit", results[0].err)
 
+    def test_all_that_are_not_fit_are_named(self):
+        cluster = netns.Cluster(self, 3)
+        jobs = [
+            self.start_node(
+                cluster, i, "--nnodes", 3, "--preflight", inside=self.small_shm() if i else (), program=("echo", "never")
+            )
+            for i in range(3)
+        ]
+        results = [job.wait(DEADLINE) for job in jobs]
+        self.assertEqual([(result.code, result.out) for result in results], [(118, "")] * 3, results)
+        self.assertIn("ctrun: preflight: 2 of 3 machines are not fit: node-[2-3]\n", results[0].err)
+
     def test_all_that_are_fit_go_on(self):
         cluster = netns.Cluster(self, 3)
         jobs = [

@@ -218,6 +218,8 @@ static int tell_end(struct viewer *viewer)
 static void say_what_is_shown(const struct viewer *viewer)
 {
     const struct ct_detached_job *job = &viewer->entry.job;
+    struct stat st;
+    bool empty = fstat(viewer->console, &st) == 0 && st.st_size == 0;
     if (viewer->pidfd >= 0) {
         say(viewer,
             "job %s runs on %s; Ctrl-C leaves it alone, kill %ld ends it, and its status is %s%s",
@@ -226,7 +228,8 @@ static void say_what_is_shown(const struct viewer *viewer)
     } else {
         say(viewer, "job %s ran on %s as process %ld", job->id, job->host, (long)job->pid);
     }
-    say(viewer, "the last lines of %s/%s/%s:", viewer->root_path, job->id, CT_STATE_CONSOLE);
+    say(viewer, empty ? "nothing has been written to %s/%s/%s" : "the last lines of %s/%s/%s:",
+        viewer->root_path, job->id, CT_STATE_CONSOLE);
 }
 
 static int view(struct viewer *viewer)

@@ -178,6 +178,18 @@ static void what_a_job_has_written_and_its_code_are_shown(void **state)
     assert_string_equal(s->told, want);
 }
 
+static void a_job_that_has_written_nothing_is_said_to(void **state)
+{
+    struct scene *s = *state;
+    char want[4096];
+    make_ended(s, "a1", "", 0);
+    assert_int_equal(attach(s, "a1"), 0);
+    (void)snprintf(want, sizeof(want), "ctrun: nothing has been written to %s/a1/console.log\n",
+                   s->path);
+    assert_non_null(strstr(s->told, want));
+    assert_null(strstr(s->told, "the last lines"));
+}
+
 static void of_a_long_console_whole_lines_of_the_end_are_shown(void **state)
 {
     struct scene *s = *state;
@@ -479,6 +491,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_a_job_has_written_and_its_code_are_shown, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(a_job_that_has_written_nothing_is_said_to, setup, teardown),
         cmocka_unit_test_setup_teardown(of_a_long_console_whole_lines_of_the_end_are_shown, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_job_that_was_killed_has_no_code, setup, teardown),

@@ -85,7 +85,7 @@ static int check_same(const struct ct_msg_join *job, const struct ct_msg_join *j
         return ct_err_set(
             err, CT_EINVAL,
             "node %s %s outlive the job's host, and the job was begun with ctruns that "
-            "%s; all need the same version and options",
+            "%s; all need the same --rdzv-backend, --rdzv-conf failover=N and version",
             join->host, join->voter.id != 0 ? "can" : "cannot",
             job->voter.id != 0 ? "can" : "cannot");
     }

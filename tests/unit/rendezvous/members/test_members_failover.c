@@ -685,7 +685,8 @@ static void test_all_or_none_have_a_vote(void **state)
     assert_int_equal(try_join(&s, 2, -1), CT_EINVAL);
     assert_string_equal(s.err.text,
                         "node gpu-2 cannot outlive the job's host, and the job was begun with "
-                        "ctruns that can; all need the same version and options");
+                        "ctruns that can; all need the same --rdzv-backend, --rdzv-conf "
+                        "failover=N and version");
     end(&s);
 }
 

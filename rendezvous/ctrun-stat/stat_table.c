@@ -10,9 +10,11 @@
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Of the line of --health this much is shown at least. */
@@ -255,6 +257,45 @@ static void put_warm(struct text *text, const cJSON *job)
     }
 }
 
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+struct row {
+    double number;
+    int at; /* in the document */
+    const cJSON *item;
+};
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct row *one = a, *other = b;
+    return one->number != other->number
+               ? (one->number > other->number) - (one->number < other->number)
+               : one->at - other->at;
+}
+
+/* Gives the objects of an array in the order of their number of this name; those without one come
+ * last. The store has them in the order in which they came. NULL if there are none. */
+static struct row *order_rows(struct text *text, const cJSON *array, const char *name, int *count)
+{
+    *count = cJSON_GetArraySize(array);
+    struct row *rows = *count > 0 ? ct_calloc((size_t)*count, sizeof(*rows)) : NULL;
+    if (rows == NULL) {
+        text->rc = *count > 0 && text->rc == 0 ? CT_ENOMEM : text->rc;
+        *count = 0;
+        return NULL;
+    }
+    int n = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array)
+    {
+        double number = ct_json_number(item, name, -1);
+        rows[n] = (struct row){number >= 0 ? number : INFINITY, n, item};
+        n++;
+    }
+    qsort(rows, (size_t)n, sizeof(*rows), compare_rows);
+    return rows;
+}
+
 /* Lists the nodes, unless there is just one and none is missing. */
 static void put_nodes(struct text *text, const cJSON *job)
 {
@@ -265,9 +306,10 @@ static void put_nodes(struct text *text, const cJSON *job)
     }
     put(text, "%s", "");
     put(text, " NODE STATE    WORKERS SEEN     ADDRESS         HOST");
-    const cJSON *node;
-    cJSON_ArrayForEach(node, nodes)
-    {
+    int count;
+    struct row *rows = order_rows(text, nodes, "index", &count);
+    for (int i = 0; i < count; i++) {
+        const cJSON *node = rows[i].item;
         double index = ct_json_number(node, "index", -1);
         char number[VALUE_MAX] = "-", seen[VALUE_MAX], host[CT_STAT_LINE_MAX];
         if (index >= 0) {
@@ -278,9 +320,11 @@ static void put_nodes(struct text *text, const cJSON *job)
             uptime(ct_json_number(node, "last_seen_s", 0), seen),
             ct_json_text(node, "address", "?"), ct_stat_name(node, "host", host));
     }
-    cJSON_ArrayForEach(node, missing)
+    ct_free(rows);
+    const cJSON *one;
+    cJSON_ArrayForEach(one, missing)
     {
-        put(text, "missing: %s", cJSON_IsString(node) ? node->valuestring : "?");
+        put(text, "missing: %s", cJSON_IsString(one) ? one->valuestring : "?");
     }
 }
 
@@ -299,9 +343,10 @@ static void put_workers(struct text *text, const cJSON *job)
     }
     put(text, "%s", "");
     put(text, " RANK LOCAL     PID STATE     EXIT RESTARTS HOST");
-    const cJSON *worker;
-    cJSON_ArrayForEach(worker, workers)
-    {
+    int count;
+    struct row *rows = order_rows(text, workers, "rank", &count);
+    for (int i = 0; i < count; i++) {
+        const cJSON *worker = rows[i].item;
         const cJSON *code = cJSON_GetObjectItemCaseSensitive(worker, "exit");
         char exit_text[VALUE_MAX] = "-", host[CT_STAT_LINE_MAX];
         if (cJSON_IsNumber(code)) {
@@ -312,6 +357,7 @@ static void put_workers(struct text *text, const cJSON *job)
             ct_stat_worker_state(job, worker), exit_text, ct_json_number(worker, "restarts", 0),
             ct_stat_name(worker, "host", host));
     }
+    ct_free(rows);
 }
 
 /* Writes a number, or "-" if there is none. */
@@ -329,9 +375,10 @@ static const char *optional(const cJSON *object, const char *name, int digits, c
 static void put_progress(struct text *text, const cJSON *workers)
 {
     bool headed = false;
-    const cJSON *worker;
-    cJSON_ArrayForEach(worker, workers)
-    {
+    int count;
+    struct row *rows = order_rows(text, workers, "rank", &count);
+    for (int i = 0; i < count; i++) {
+        const cJSON *worker = rows[i].item;
         const cJSON *progress = cJSON_GetObjectItemCaseSensitive(worker, "progress");
         char age[VALUE_MAX], loss[VALUE_MAX], rate[VALUE_MAX];
         if (!cJSON_IsObject(progress)) {
@@ -347,6 +394,7 @@ static void put_progress(struct text *text, const cJSON *workers)
             uptime(ct_json_number(progress, "age_s", 0), age), optional(progress, "loss", 4, loss),
             optional(progress, "samples_per_s", 6, rate));
     }
+    ct_free(rows);
 }
 
 static void put_waiting(struct text *text, const cJSON *store)

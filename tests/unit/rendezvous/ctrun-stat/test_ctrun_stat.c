@@ -161,11 +161,11 @@ static const char whole[] =
     "\"job\":{\"run_id\":\"job-7\",\"state\":\"stopping\",\"generation\":1,\"max_restarts\":2,"
     "\"restarts\":1,"
     "\"world_size\":2,\"workers\":["
+    "{\"rank\":1,\"local_rank\":1,\"pid\":12,\"host\":\"n\",\"state\":\"failed\",\"exit\":-11,"
+    "\"restarts\":1},"
     "{\"rank\":0,\"local_rank\":0,\"pid\":11,\"host\":\"n\",\"state\":\"running\",\"exit\":null,"
     "\"restarts\":1,\"progress\":{\"step\":345,\"phase\":\"collective\",\"age_s\":2,\"loss\":0.25,"
-    "\"samples_per_s\":null}},"
-    "{\"rank\":1,\"local_rank\":1,\"pid\":12,\"host\":\"n\",\"state\":\"failed\",\"exit\":-11,"
-    "\"restarts\":1}],"
+    "\"samples_per_s\":null}}],"
     "\"failure_count\":4,\"failures\":[{\"generation\":1,\"rank\":1,\"pid\":12,\"host\":\"n\","
     "\"reason\":\"process 12 was killed by signal 11 (SIGSEGV)\"},{\"generation\":1,\"rank\":-1,"
     "\"host\":\"m\",\"reason\":\"the connection was lost\"}]}}";
@@ -176,15 +176,16 @@ static const char several[] =
     "{\"version\":\"1\",\"uptime_s\":1,\"health\":\"degraded\",\"problems\":[],\"store\":{},"
     "\"jobs\":["
     "{\"run_id\":\"" LONG_ID "\",\"state\":\"running\",\"generation\":1000,\"max_restarts\":1000,"
-    "\"restarts\":1000,\"world_size\":65536,\"nodes\":[{\"index\":0,\"host\":\"gpu-1\",\"address\":"
-    "\"10.0.0.1\",\"state\":\"running\",\"workers\":8,\"last_seen_s\":0.4},{\"index\":-1,\"host\":"
-    "\"gpu-2\",\"address\":\"10.0.0.2\",\"state\":\"spare\",\"workers\":8,\"last_seen_s\":1}]},"
+    "\"restarts\":1000,\"world_size\":65536,\"nodes\":[{\"index\":-1,\"host\":\"gpu-2\","
+    "\"address\":"
+    "\"10.0.0.2\",\"state\":\"spare\",\"workers\":8,\"last_seen_s\":1},{\"index\":0,\"host\":"
+    "\"gpu-1\",\"address\":\"10.0.0.1\",\"state\":\"running\",\"workers\":8,\"last_seen_s\":0.4}]},"
     "{\"run_id\":\"b\",\"state\":\"waiting\",\"min_nodes\":2,\"nodes\":[{\"index\":-1,\"host\":"
     "\"gpu-3\","
     "\"address\":\"10.0.0.3\",\"state\":\"waiting\",\"workers\":1,\"last_seen_s\":0}],"
     "\"missing_nodes\":[\"node rank 1 (gpu-4) never connected\"]}]}";
 
-/* Each with its nodes; a long id gives way to the numbers. */
+/* Each with its nodes, in the order of their ranks; a long id gives way to the numbers. */
 static void test_each_of_several_jobs_has_its_nodes(void **state)
 {
     (void)state;

@@ -334,7 +334,10 @@ static void ask_world(struct ct_elector *elector, const struct ct_world_voters *
 {
     const struct ct_voter *host = &elector->election.host;
     for (int i = 0; i < world->count; i++) {
-        const struct ct_voter *voter = &world->list[i];
+        /* Both worlds lead to one place. Else it would move with every question, and would never
+         * count as reached. */
+        const struct ct_voter *voter =
+            ct_job_record_find(&elector->election.record, world->list[i].id);
         if (voter->id == elector->election.self.id) {
             continue;
         }

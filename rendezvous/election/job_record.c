@@ -27,8 +27,8 @@ int ct_job_record_generation(const struct ct_job_record *record)
 
 const struct ct_voter *ct_job_record_find(const struct ct_job_record *record, uint64_t id)
 {
-    const struct ct_voter *found = ct_world_voters_find(&record->formed, id);
-    return found != NULL ? found : ct_world_voters_find(&record->planned, id);
+    const struct ct_voter *found = ct_world_voters_find(&record->planned, id);
+    return found != NULL ? found : ct_world_voters_find(&record->formed, id);
 }
 
 int ct_job_record_voters(const struct ct_job_record *record, uint64_t ids[CT_VOTERS_BOTH])

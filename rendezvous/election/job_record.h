@@ -51,7 +51,8 @@ int ct_job_record_compare(const struct ct_job_record *a, const struct ct_job_rec
 /* The newest generation on record; -1 = none. */
 int ct_job_record_generation(const struct ct_job_record *record);
 
-/* Returns the voter with this id in either world, or NULL. */
+/* Returns the voter with this id in either world, or NULL. If both have it, that of the newer one
+ * counts: its host may have met the voter at another address. */
 const struct ct_voter *ct_job_record_find(const struct ct_job_record *record, uint64_t id);
 
 /* Writes the ids of the voters of both worlds, each once. Returns their number. */

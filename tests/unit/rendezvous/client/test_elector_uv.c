@@ -339,6 +339,32 @@ static void test_a_voter_is_asked_where_the_newest_record_says(void **state)
     end(f);
 }
 
+/* A new host reaches an agent at another address than the former one did. */
+static void test_a_voter_with_two_addresses_on_record_can_be_found_dead(void **state)
+{
+    struct fixture *f = new_fixture();
+    struct ct_voter reached[CT_VOTERS_BOTH];
+    (void)state;
+    begin(f, &good);
+    struct ct_elector *elector = f->agents[1].elector;
+    const struct ct_election *e = ct_elector_state(elector);
+    f->record.planned = f->record.formed;
+    f->record.planned.generation = 1;
+    (void)snprintf(f->record.formed.list[2].address, sizeof(f->record.formed.list[2].address),
+                   "127.0.0.2");
+    f->record.version++;
+    assert_true(ct_elector_recorded(elector, &f->record));
+    kill_agent(f, 0);
+    ct_elector_lost(elector);
+    RUN_WHILE(ct_elector_reached(elector, reached) == 0);
+    assert_int_equal(reached[0].id, 3);
+    kill_agent(f, 2);
+    uint64_t until = uv_hrtime() + UINT64_C(10000000000);
+    RUN_WHILE(!ct_election_is_dead(e, 3) && uv_hrtime() < until);
+    assert_true(ct_election_is_dead(e, 3));
+    end(f);
+}
+
 /* One with another token has no vote: neither candidate nor voter. */
 static void test_another_token_gets_no_vote(void **state)
 {
@@ -782,6 +808,7 @@ int main(void)
         cmocka_unit_test(test_a_refusal_of_a_voter_proves_its_death_if_it_was_reached),
         cmocka_unit_test(test_a_death_that_is_proved_before_the_first_member_comes_counts),
         cmocka_unit_test(test_a_voter_is_asked_where_the_newest_record_says),
+        cmocka_unit_test(test_a_voter_with_two_addresses_on_record_can_be_found_dead),
         cmocka_unit_test(test_another_token_gets_no_vote),
         cmocka_unit_test(test_a_station_answers_one_question_and_sends_members_on),
         cmocka_unit_test(test_a_term_that_nobody_has_reached_is_warned_of),

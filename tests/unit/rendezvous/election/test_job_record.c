@@ -51,6 +51,9 @@ static void test_a_voter_of_both_worlds_is_listed_once(void **state)
     assert_true(ids[0] == 1 && ids[1] == 2 && ids[2] == 3 && ids[3] == 7);
     assert_non_null(ct_job_record_find(&record, 7));
     assert_non_null(ct_job_record_find(&record, 1));
+    record.planned.list[0].id = record.formed.list[0].id;
+    assert_ptr_equal(ct_job_record_find(&record, record.formed.list[0].id),
+                     &record.planned.list[0]);
     assert_null(ct_job_record_find(&record, 8));
 }
 

@@ -244,19 +244,35 @@ static int find_partner(struct pollfd *callers, int *count, const unsigned char 
     return -1;
 }
 
-static void add_caller(int listener, struct pollfd *callers, int *count)
+static void send_first_away(struct pollfd *callers, int *count)
+{
+    reset(callers[0].fd);
+    callers[0] = callers[--*count];
+}
+
+/* Without a descriptor the listener would stay readable, so those that wait make room. */
+static int add_caller(int listener, struct pollfd *callers, int *count, struct ct_err *err)
 {
     int on = 1;
     int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+        if (*count == 0) {
+            return ct_err_sys(err, CT_EIO, errno,
+                              "cannot take its connection; raise the limit of open files "
+                              "(ulimit -n)");
+        }
+        send_first_away(callers, count);
+        return 0; /* it still waits to be taken */
+    }
     if (fd < 0) {
-        return; /* it has gone again */
+        return 0; /* it has gone again */
     }
     if (*count == CALLERS_MAX) {
-        reset(callers[0].fd);
-        callers[0] = callers[--*count];
+        send_first_away(callers, count);
     }
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     callers[(*count)++] = (struct pollfd){.fd = fd, .events = POLLIN};
+    return 0;
 }
 
 /* Takes the partner's connection. Those that say nothing wait beside it, so they hold up nobody. */
@@ -266,15 +282,15 @@ static int take(const struct ct_preflight_meeting *meeting, enum purpose purpose
     unsigned char expected[HELLO_LEN];
     struct pollfd fds[1 + CALLERS_MAX] = {{.fd = meeting->listener, .events = POLLIN}};
     struct pollfd *callers = fds + 1;
-    int count = 0, left = 1;
+    int count = 0, left = 1, rc = 0;
     make_hello(meeting, meeting->partner, purpose, expected);
     *out = -1;
-    while (*out < 0 && left > 0) {
+    while (*out < 0 && left > 0 && rc == 0) {
         left = ct_deadline_left_ms(NULL, deadline_ns);
         if (left > 0 && poll(fds, 1 + (nfds_t)count, left) > 0) {
             *out = find_partner(callers, &count, expected);
             if (fds[0].revents != 0) {
-                add_caller(meeting->listener, callers, &count);
+                rc = add_caller(meeting->listener, callers, &count, err);
             }
         }
     }
@@ -282,6 +298,7 @@ static int take(const struct ct_preflight_meeting *meeting, enum purpose purpose
         reset(callers[--count].fd);
     }
     return *out >= 0 ? 0
+           : rc != 0 ? rc
                      : ct_err_set(err, CT_ETIMEDOUT, "it did not connect within %g s",
                                   CT_PREFLIGHT_PAIR_MS / 1000.0);
 }

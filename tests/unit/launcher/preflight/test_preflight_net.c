@@ -12,6 +12,8 @@
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const unsigned char secret[CT_PREFLIGHT_SECRET] = {1, 2, 3};
@@ -139,6 +141,70 @@ static void test_nobody_comes(void **state)
     finish(machines);
 }
 
+/* Leaves `spare` descriptors. Returns what was allowed before. */
+static struct rlimit leave_descriptors(int spare)
+{
+    struct rlimit before, tight;
+    int next = dup(0);
+    assert_true(next >= 0);
+    (void)close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    tight = before;
+    tight.rlim_cur = (rlim_t)(next + spare);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    return before;
+}
+
+/* The acceptor neither waits for six seconds nor polls for as long. */
+static void test_no_descriptor_is_left(void **state)
+{
+    struct machine machines[2];
+    int silent;
+    (void)state;
+    make(machines);
+    int64_t deadline_ns = ct_deadline_in(NULL, 10000);
+    assert_int_equal(
+        ct_sock_connect("127.0.0.1", machines[1].meeting.port, deadline_ns, &silent, NULL), 0);
+    struct rlimit before = leave_descriptors(0);
+    ct_preflight_measure(&machines[0].meeting, &machines[0].link);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_non_null(strstr(machines[0].link.error, "ulimit -n"));
+    (void)close(silent);
+    finish(machines);
+}
+
+/* They would keep the partner out, who has come after them. */
+static void test_strangers_make_room_when_descriptors_are_out(void **state)
+{
+    struct machine machines[2];
+    int silent[4];
+    (void)state;
+    make(machines);
+    int64_t deadline_ns = ct_deadline_in(NULL, 10000);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(
+            ct_sock_connect("127.0.0.1", machines[1].meeting.port, deadline_ns, &silent[i], NULL),
+            0);
+    }
+    pid_t partner = fork(); /* it has descriptors of its own */
+    assert_true(partner >= 0);
+    if (partner == 0) {
+        ct_preflight_measure(&machines[1].meeting, &machines[1].link);
+        _exit(machines[1].link.error[0] == '\0' ? 0 : 1);
+    }
+    struct rlimit before = leave_descriptors(1);
+    ct_preflight_measure(&machines[0].meeting, &machines[0].link);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    int status = -1;
+    assert_int_equal(waitpid(partner, &status, 0), partner);
+    assert_string_equal(machines[0].link.error, "");
+    assert_int_equal(status, 0);
+    for (int i = 0; i < 4; i++) {
+        (void)close(silent[i]);
+    }
+    finish(machines);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -146,6 +212,8 @@ int main(void)
         cmocka_unit_test(test_strangers_are_sent_away),
         cmocka_unit_test(test_nobody_is_there),
         cmocka_unit_test(test_nobody_comes),
+        cmocka_unit_test(test_no_descriptor_is_left),
+        cmocka_unit_test(test_strangers_make_room_when_descriptors_are_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -437,13 +437,6 @@ static bool is_loopback(const char *address)
            ct_addr_is_loopback((const struct sockaddr *)&addr);
 }
 
-/* Does the user say which address others have to use? */
-static bool has_local_address(const struct ct_agent_run *run)
-{
-    const char *local = run->job->options->local_addr;
-    return local[0] != '\0' && !ct_addr_is_any(local);
-}
-
 /* What etcd tells the others must be numeric, and --local-addr may be a name. */
 static int take_local_address(struct ct_agent_run *run, struct ct_err *err)
 {
@@ -481,7 +474,7 @@ static void on_met(void *data, const char *own_address)
     if (is_ending(run)) {
         return;
     }
-    if (!has_local_address(run)) {
+    if (!ct_options_name_address(run->job->options)) {
         (void)snprintf(run->address.seen, sizeof(run->address.seen), "%s", own_address);
         warn_of_loopback(run);
     }
@@ -490,7 +483,7 @@ static void on_met(void *data, const char *own_address)
 
 int ct_agent_failover_seek(struct ct_agent_run *run, struct ct_err *err)
 {
-    if (has_local_address(run)) {
+    if (ct_options_name_address(run->job->options)) {
         int rc = take_local_address(run, err);
         rc = rc == 0 ? ct_agent_store_open_own(run, err) : rc;
         if (rc != 0) {

@@ -225,7 +225,7 @@ int ct_agent_store_open_own(struct ct_agent_run *run, struct ct_err *err)
 {
     const struct ct_options *options = run->job->options;
     bool local = options->local_addr[0] != '\0';
-    const char *host = local && !ct_addr_is_any(options->local_addr) ? options->local_addr
+    const char *host = ct_options_name_address(options) ? options->local_addr
                        : run->membership.link != NULL ? ct_link_local_address(run->membership.link)
                                                       : run->address.seen; /* towards etcd */
     /* If the job's store is on this machine under its own name, the link uses the loopback, which

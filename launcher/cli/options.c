@@ -6,6 +6,7 @@
  */
 #include "launcher/cli/options.h"
 
+#include "common/addr.h"
 #include "common/buf.h"
 #include "common/num.h"
 #include "common/option_parser.h"
@@ -487,6 +488,11 @@ static int check_together(const struct ct_options *options, struct ct_err *err)
                           options->endpoint.host);
     }
     return 0;
+}
+
+bool ct_options_name_address(const struct ct_options *options)
+{
+    return options->local_addr[0] != '\0' && !ct_addr_is_any(options->local_addr);
 }
 
 int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out,

@@ -160,6 +160,10 @@ bool ct_options_only_print(const struct ct_options *options);
 CT_MUST_CHECK int ct_options_parse(char *const *argv, char *const *env, struct ct_options *out,
                                    struct ct_err *err);
 
+/* Does --local-addr say by which address others reach this machine? By a wildcard (0.0.0.0) they
+ * would find themselves, so that one only says where this machine listens. */
+bool ct_options_name_address(const struct ct_options *options);
+
 /* Writes the program and its arguments as the user has named them, cut and cleaned. */
 void ct_options_program(const struct ct_options *options, char out[CT_JOB_PROGRAM_MAX]);
 

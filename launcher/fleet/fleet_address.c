@@ -39,9 +39,8 @@ int ct_fleet_address(const struct ct_fleet_job *job, char address[CT_HOST_MAX], 
     socklen_t len;
     bool found = false;
     int rc = 0, tries = 0;
-    const char *local = job->options->local_addr;
-    if (local[0] != '\0' && !ct_addr_is_any(local)) { /* by 0.0.0.0 others find themselves */
-        (void)snprintf(address, CT_HOST_MAX, "%s", local);
+    if (ct_options_name_address(job->options)) {
+        (void)snprintf(address, CT_HOST_MAX, "%s", job->options->local_addr);
         return 0;
     }
     (void)snprintf(address, CT_HOST_MAX, "127.0.0.1");

@@ -383,7 +383,7 @@ static void choose_store_shared(const struct resolver *r, struct ct_store_addres
         address->port = out->master_port >= 0 ? (uint16_t)out->master_port : PORT_STATIC;
         address->option = "--master-addr";
     }
-    bool own = options->local_addr[0] != '\0' && !is_static && !ct_addr_is_any(options->local_addr);
+    bool own = !is_static && ct_options_name_address(options);
     address->master = own ? options->local_addr : address->host;
 }
 

@@ -48,6 +48,7 @@ static void show(const struct ct_options *o, char *out, size_t size)
     ADD(o->has_endpoint, "at=%s,%d ", o->endpoint.host,
         o->endpoint.has_port ? o->endpoint.port : -1);
     ADD(o->local_addr[0] != '\0', "local=%s ", o->local_addr);
+    ADD(o->local_addr[0] != '\0' && !ct_options_name_address(o), "listens ");
     ADD(o->max_restarts != 0, "restarts=%d ", o->max_restarts);
     ADD(o->limits.window_restarts > 0, "budget=%d/%lld ", o->limits.window_restarts,
         (long long)o->limits.window_ms);
@@ -156,6 +157,8 @@ static const struct row rows[] = {
     {{"--standalone", "--rdzv-endpoint", "h", "x"}, {NULL}, NULL, "standalone at=h,-1 : x"},
     {{"--rdzv-conf", "'join_timeout=5, my_key=a=b'", "x"}, {NULL}, NULL, ": x"},
     {{"--node-rank", "0", "--local-addr", "[::1]", "x"}, {NULL}, NULL, "local=::1 : x"},
+    {{"--local-addr", "0.0.0.0", "x"}, {NULL}, NULL, "local=0.0.0.0 listens : x"},
+    {{"--local-addr", "[::]", "x"}, {NULL}, NULL, "local=:: listens : x"},
     {{"--monitor-interval", "0.5", "--start-method", "fork", "--event-log-handler=null", "x"},
      {NULL},
      NULL,

@@ -239,7 +239,12 @@ bool ct_token_verify(const struct ct_token *token, enum ct_token_role role,
 {
     unsigned char right[CT_ANSWER_LEN];
     ct_token_answer(token, role, server_nonce, agent_nonce, right);
-    bool same = sodium_memcmp(right, answer, sizeof(right)) == 0;
-    sodium_memzero(right, sizeof(right));
+    return ct_answer_is(answer, right);
+}
+
+bool ct_answer_is(const unsigned char answer[CT_ANSWER_LEN], unsigned char right[CT_ANSWER_LEN])
+{
+    bool same = sodium_memcmp(right, answer, CT_ANSWER_LEN) == 0;
+    sodium_memzero(right, CT_ANSWER_LEN);
     return same;
 }

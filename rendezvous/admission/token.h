@@ -82,11 +82,14 @@ void ct_token_key(const struct ct_token *token, enum ct_token_role role,
                   const unsigned char agent_nonce[CT_NONCE_LEN],
                   unsigned char key[CT_TOKEN_KEY_LEN]);
 
-/* Is this what the side in `role` must answer? Takes the same time for every wrong answer, so that
- * the time reveals nothing. */
+/* Is this what the side in `role` must answer? As ct_answer_is(). */
 bool ct_token_verify(const struct ct_token *token, enum ct_token_role role,
                      const unsigned char server_nonce[CT_NONCE_LEN],
                      const unsigned char agent_nonce[CT_NONCE_LEN],
                      const unsigned char answer[CT_ANSWER_LEN]);
+
+/* Is `answer` the right one, which is wiped? Takes the same time for every wrong answer, so that
+ * the time reveals nothing. */
+bool ct_answer_is(const unsigned char answer[CT_ANSWER_LEN], unsigned char right[CT_ANSWER_LEN]);
 
 #endif

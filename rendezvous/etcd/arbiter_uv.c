@@ -80,6 +80,7 @@ struct ct_etcd_arbiter {
     bool unwritten;  /* this record has not been written yet; a beat may write it once more */
 
     int64_t lease; /* 0 = none */
+    bool unused;   /* nothing was written yet with the lease that was granted last */
     bool leasing;
     int64_t renew_ns;
     int64_t pause_ns; /* until then, nothing is begun */
@@ -198,13 +199,20 @@ static bool learn(struct ct_etcd_arbiter *arbiter, const struct ct_etcd_reply *r
     return true;
 }
 
+/* Trouble ends only with an errand: that etcd answers is not enough if nothing comes of it. */
+static void end_errand(struct ct_etcd_arbiter *arbiter)
+{
+    arbiter->doing = NOTHING;
+    say_trouble(arbiter, 0, NULL);
+    set_timer(arbiter);
+}
+
 static void give_answer(struct ct_etcd_arbiter *arbiter)
 {
     bool wanted = arbiter->asked;
     arbiter->asked = arbiter->asked && arbiter->asked_again;
-    arbiter->doing = NOTHING;
-    set_timer(arbiter);
-    if (wanted) {
+    end_errand(arbiter);
+    if (wanted && !arbiter->closing) {
         arbiter->options.on_answer(arbiter->options.data, &arbiter->answer);
     }
 }
@@ -217,7 +225,7 @@ static void be_bound(struct ct_etcd_arbiter *arbiter)
         return;
     }
     arbiter->fresh = arbiter->unwritten = false; /* it looks again at the next beat */
-    set_timer(arbiter);
+    end_errand(arbiter);
     say_unserved(arbiter, true);
 }
 
@@ -250,7 +258,7 @@ static void decide(struct ct_etcd_arbiter *arbiter)
             give_answer(arbiter);
         }
     } else {
-        set_timer(arbiter);
+        end_errand(arbiter);
     }
 }
 
@@ -258,13 +266,13 @@ static void on_written(struct ct_etcd_arbiter *arbiter, const struct ct_etcd_rep
 {
     const struct ct_job_record *record = &arbiter->next.record;
     ct_arbiter_learned(&arbiter->view, &arbiter->next, reply->revision, ct_clock_now(NULL));
-    arbiter->doing = NOTHING;
+    arbiter->unused = false;
     if (!arbiter->serves) {
         give_answer(arbiter);
         return;
     }
-    set_timer(arbiter);
-    if (arbiter->hosts) {
+    end_errand(arbiter);
+    if (arbiter->hosts && !arbiter->closing) {
         arbiter->unserved = false;
         arbiter->unwritten = arbiter->fresh; /* a newer one has come meanwhile */
         arbiter->options.on_served(arbiter->options.data, record->term, record->version,
@@ -289,7 +297,11 @@ static void on_value(void *data, const struct ct_etcd_reply *reply)
     bool wrote = arbiter->doing == WRITING && reply->rc == 0 && reply->succeeded;
     if (reply->rc == CT_ENOENT) {
         arbiter->lease = 0; /* it has ended, so the errand needs another one */
-        put_off(arbiter);
+        if (arbiter->unused) {
+            fail(arbiter, CT_EIO, "etcd drops each lease as soon as it has granted it");
+        } else {
+            put_off(arbiter);
+        }
         return;
     }
     if (reply->rc != 0) {
@@ -313,7 +325,9 @@ static void on_value(void *data, const struct ct_etcd_reply *reply)
     if (!wrote && !learn(arbiter, reply)) {
         return;
     }
-    say_trouble(arbiter, 0, NULL);
+    if (first) {
+        say_trouble(arbiter, 0, NULL); /* a refusal counts for less from now on */
+    }
     if (first && !arbiter->closing) {
         arbiter->options.on_met(arbiter->options.data, reply->own_address);
     }
@@ -323,7 +337,9 @@ static void on_value(void *data, const struct ct_etcd_reply *reply)
     if (wrote) {
         on_written(arbiter, reply);
     } else if (++arbiter->turns > TURNS) {
-        fail(arbiter, CT_EBUSY, "others write all the time");
+        struct ct_err err;
+        (void)ct_err_set(&err, CT_EBUSY, "others write the key %s all the time", arbiter->key);
+        fail(arbiter, CT_EBUSY, err.text);
     } else {
         decide(arbiter);
     }
@@ -338,6 +354,7 @@ static void on_lease(void *data, const struct ct_etcd_reply *reply)
     if (reply->rc == CT_ENOENT || (reply->rc == 0 && reply->ttl_s == 0)) {
         arbiter->lease = 0; /* it has ended; another one is made */
     } else if (reply->rc == 0) {
+        arbiter->unused = arbiter->unused || arbiter->lease == 0;
         arbiter->lease = reply->lease;
         arbiter->renew_ns = reply->sent_ns + RENEW_NS;
     } else {

@@ -299,7 +299,8 @@ static enum ct_etcd_next judge_login(const struct problem *p, long status, int *
                 p->code);
 }
 
-static enum ct_etcd_next judge(const struct problem *p, long status, int *rc, struct ct_err *err)
+static enum ct_etcd_next judge(enum ct_etcd_call call, const struct problem *p, long status,
+                               int *rc, struct ct_err *err)
 {
     char shown[CT_TEXT_EXCERPT_MAX];
     const char *message = ct_text_excerpt(p->message, shown);
@@ -312,7 +313,7 @@ static enum ct_etcd_next judge(const struct problem *p, long status, int *rc, st
         /* It may have forgotten the token, or not have heard of a new one yet. */
         return FAIL(CT_ETCD_RELOGIN, CT_EIO, "it does not accept the login: %s", message);
     }
-    if (says(p, "lease not found")) {
+    if (says(p, "lease not found") && call != CT_ETCD_GRANT) {
         return FAIL(CT_ETCD_GIVE_UP, CT_ENOENT, "the lease has ended");
     }
     switch (p->code) {
@@ -378,7 +379,7 @@ static enum ct_etcd_next parse(enum ct_etcd_call call, long status, const char *
     } else if (call == CT_ETCD_LOGIN) {
         next = judge_login(&p, status, rc, err);
     } else {
-        next = judge(&p, status, rc, err);
+        next = judge(call, &p, status, rc, err);
     }
     cJSON_Delete(found);
     return next;

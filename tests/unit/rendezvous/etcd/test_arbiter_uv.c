@@ -4,6 +4,7 @@
  * host asks of it.
  */
 #include "tests/lib/arbiter_rig.h"
+#include "tests/lib/loop.h"
 
 /* ---- questions ------------------------------------------------------------------------------ */
 
@@ -98,6 +99,25 @@ static void test_a_refusal_is_read_first(void **state)
     carry_out(WRITE);
     assert_int_equal(rig->answers, 2);
     assert_true(rig->answer.granted);
+}
+
+/* Each reply shows that etcd answers, but nothing comes of it. */
+static void test_others_that_write_all_the_time_are_told_once(void **state)
+{
+    (void)state;
+    ask(TERM);
+    carry_out(GRANT);
+    for (int i = 0; i < 30; i++) {
+        ct_loop_run_until(&rig->loop, &rig->called);
+        put("{\"promised\":0,\"promised_to\":0,\"host_term\":0,\"ended\":false}");
+        carry_out(rig->calls[0].what);
+    }
+    assert_int_equal(rig->troubles, 1);
+    assert_non_null(strstr(rig->trouble, "the key /ctrun/job/arbiter"));
+    assert_int_equal(rig->ends, 0);
+    carry_out(WRITE);
+    assert_int_equal(rig->answers, 1);
+    assert_int_equal(rig->ends, 1);
 }
 
 /* The read that was sent long ago shows a value that may be new. */
@@ -227,6 +247,27 @@ static void test_nothing_is_written_without_a_lease(void **state)
     assert_int_equal(rig->troubles, 0);
 }
 
+/* Else the agent would wait without a word. */
+static void test_leases_that_end_at_once_are_told(void **state)
+{
+    (void)state;
+    ask(TERM);
+    for (int i = 1; i <= 2; i++) {
+        carry_out(GRANT);
+        if (i == 1) {
+            carry_out(READ);
+        }
+        rig->lease = 0;
+        carry_out(WRITE);
+        assert_int_equal(rig->troubles, 1);
+        assert_non_null(strstr(rig->trouble, "lease"));
+    }
+    carry_out(GRANT);
+    carry_out(WRITE);
+    assert_int_equal(rig->ends, 1);
+    assert_int_equal(rig->answers, 1);
+}
+
 /* ---- closing -------------------------------------------------------------------------------- */
 
 static void test_nothing_is_said_after_close(void **state)
@@ -319,6 +360,8 @@ int main(void)
         TEST(test_the_lease_is_kept_alive),
         TEST(test_a_lease_that_has_ended_is_made_anew),
         TEST(test_nothing_is_written_without_a_lease),
+        TEST(test_leases_that_end_at_once_are_told),
+        TEST(test_others_that_write_all_the_time_are_told_once),
         TEST(test_nothing_is_said_after_close),
         TEST(test_the_end_of_trouble_may_close),
         TEST(test_the_first_contact_may_close),

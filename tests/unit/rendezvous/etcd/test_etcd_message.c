@@ -174,6 +174,11 @@ static void test_leases_are_understood(void **state)
                      CT_ETCD_DONE);
     assert_int_equal(reply.lease, 23);
     assert_int_equal(reply.ttl_s, 0);
+    /* None was asked for, so none can have ended. */
+    assert_int_equal(
+        read_text(CT_ETCD_GRANT, 404, "{\"code\":5,\"message\":\"requested lease not found\"}"),
+        CT_ETCD_GIVE_UP);
+    assert_string_equal(reply.err.text, "it refuses the request: requested lease not found");
 }
 
 /* `next`, the code and the text of what a member says. */

@@ -155,6 +155,17 @@ static bool set_up(struct ct_etcd_transfer *t, const char *path, const struct ct
            set(t->easy, CURLOPT_PROXY, "") == CURLE_OK && set_tls(t);
 }
 
+/* Before version 8.6, libcurl says that memory is out if a line of a header is too long. Then other
+ * endpoints may still answer. */
+static void blame_header(struct ct_etcd_transfer *t, CURLcode *result)
+{
+    if (*result == CURLE_OUT_OF_MEMORY && !t->no_memory) {
+        *result = CURLE_RECV_ERROR;
+        (void)snprintf(t->error, sizeof(t->error),
+                       "a line of the reply's header is too long, or libcurl is out of memory");
+    }
+}
+
 /* Waits until the exchange is over: 0 with *result, CT_EABORTED, CT_ETIMEDOUT. libcurl's own
  * timeout comes first; `stop_ns` is for a version that has lost it. */
 static int wait_for_end(struct ct_etcd_transfer *t, int64_t stop_ns, CURLcode *result)
@@ -168,6 +179,7 @@ static int wait_for_end(struct ct_etcd_transfer *t, int64_t stop_ns, CURLcode *r
         const CURLMsg *message = t->curl.multi_info_read(t->multi, &left);
         if (message != NULL && message->msg == CURLMSG_DONE) {
             *result = message->data.result;
+            blame_header(t, result);
             return 0;
         }
         if (atomic_load(t->closing)) {

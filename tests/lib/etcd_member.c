@@ -53,6 +53,13 @@ static bool send_text(int fd, const char *text)
 static void answer(struct etcd_member *m, int fd, const struct etcd_step *step)
 {
     char text[4096];
+    if (step->manner == ETCD_LONG_LINE) {
+        (void)snprintf(text, sizeof(text), "HTTP/1.1 200 X\r\nX: %.2000d", 0);
+        (void)send_text(fd, text);
+        while (send_text(fd, text + 20)) {
+        }
+        return;
+    }
     (void)snprintf(text, sizeof(text),
                    "HTTP/1.1 %d X\r\nLocation: http://127.0.0.1:%d/\r\nConnection: close\r\n"
                    "Content-Length: %zu\r\n\r\n%s",

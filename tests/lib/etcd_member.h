@@ -17,6 +17,7 @@ enum etcd_manner {
     ETCD_ANSWER, /* with the body and the status */
     ETCD_SILENT, /* nothing, until the client hangs up */
     ETCD_ENDLESS,
+    ETCD_LONG_LINE, /* a header without an end */
 };
 
 struct etcd_step {

@@ -197,6 +197,7 @@ static void test_a_member_that_cannot_answer_is_followed_by_the_next(void **stat
         {.status = 503, .body = NO_LEADER},   {.status = 200, .body = "<html>"},
         {.status = 200, .body = "{}"},        {.status = 302, .body = ""},
         {.status = 404, .body = "Not Found"}, {.manner = ETCD_ENDLESS, .status = 200, .body = "{"},
+        {.manner = ETCD_LONG_LINE},
     };
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

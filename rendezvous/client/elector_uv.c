@@ -183,13 +183,15 @@ static void warn_of_killed_job(struct ct_elector *elector, int64_t now_ns)
         !ct_election_knows_nobody_of_it(election) || now_ns - election->alone_ns < patience_ns) {
         return;
     }
+    /* The first world of that job may not have been certain yet. */
+    const struct ct_world_voters *world =
+        election->record.formed.count > 0 ? &election->record.formed : &election->record.planned;
     elector->killed_told = true;
     ct_log(elector->options.log, CT_LOG_WARNING,
            "etcd knows a job '%s', but none of its machines answers, such as that at %s; if they "
            "were killed, this ctrun begins the job anew when etcd has dropped the key "
            "/ctrun/%s/arbiter, ten minutes after their end, or at once if you delete it",
-           elector->options.run_id, election->record.formed.list[0].address,
-           elector->options.run_id);
+           elector->options.run_id, world->list[0].address, elector->options.run_id);
 }
 
 /* Until the membership has its own record, the arbiter hears this host by the one that it was

@@ -251,6 +251,21 @@ static void find_seats(const struct ct_members *m)
     f->quorum_known = false;
 }
 
+struct ct_member *members_failover_voter(const struct ct_members *m, uint64_t id)
+{
+    const struct members_failover *f = m->failover;
+    if (!members_failover_on(m) || id == 0) {
+        return NULL;
+    }
+    find_seats(m);
+    for (int i = 0; i < f->num_seats; i++) {
+        if (f->seats[i].id == id) {
+            return f->seats[i].member;
+        }
+    }
+    return NULL;
+}
+
 static bool is_seated(const struct ct_members *m, const struct ct_member *member)
 {
     const struct members_failover *f = m->failover;
@@ -432,7 +447,11 @@ int members_failover_propose(struct ct_members *m, int n, int64_t now_ns)
     struct ct_presence who;
     struct ct_world_voters world = {.generation = m->generation + 1};
     for (int i = 0; i < n && world.count < CT_VOTERS_MAX; i++) {
-        world.list[world.count++] = voter_of(m, m->sorted[i]);
+        /* Nobody could read a record that has a voter twice: one that has come by another
+         * connection before its first world, and whose earlier one is not known to have ended. */
+        if (ct_world_voters_find(&world, m->sorted[i]->voter.id) == NULL) {
+            world.list[world.count++] = voter_of(m, m->sorted[i]);
+        }
     }
     find_presence(m, false, &who, NULL);
     int rc = ct_office_propose_world(&f->office, &world, m->restarts, &who);
@@ -560,6 +579,19 @@ void members_failover_joined(struct ct_members *m, struct ct_member *member, int
     }
 }
 
+/* Has its process come by another connection? It has stopped its workers before. */
+static bool is_back(const struct ct_members *m, const struct ct_member *member)
+{
+    EACH_MEMBER(m, pos)
+    {
+        const struct ct_member *other = MEMBER_OF(pos, link);
+        if (other != member && other->voter.id == member->voter.id) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool members_failover_left(struct ct_members *m, const struct ct_member *member,
                            enum ct_failure_kind kind)
 {
@@ -581,7 +613,7 @@ bool members_failover_left(struct ct_members *m, const struct ct_member *member,
                                   .dead = took_leave,
                                   .in_time = took_leave,
                                   .ran = member->in_world && member->told && !member->finished &&
-                                         !member->stopped};
+                                         !member->stopped && !is_back(m, member)};
     return ct_office_left(&f->office, member->voter.id);
 }
 

@@ -92,6 +92,9 @@ enum ct_proposal members_failover_arbiter_pledged(struct ct_members *m, uint64_t
 /* The arbiter is not there. Returns true if that ends the open proposal. */
 bool members_failover_arbiter_left(struct ct_members *m);
 
+/* The member that is the voter with this id on record; NULL = it is not there. */
+struct ct_member *members_failover_voter(const struct ct_members *m, uint64_t id);
+
 /* Tells a new member what is on record. */
 void members_failover_joined(struct ct_members *m, struct ct_member *member, int64_t now_ns);
 

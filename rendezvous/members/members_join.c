@@ -159,11 +159,27 @@ static bool replaces(const struct ct_members *m, const struct ct_member *old, co
     return now_ns - old->heard_ns >= 2 * beat_ns && is_of_machine(m, old, host, address);
 }
 
-/* Can the node have the node rank that it wants? *replaced gets who loses it, or NULL. */
+static bool is_of_this_process(const struct ct_members *m, const struct ct_member *member)
+{
+    return m->options.quiet_ns != NULL && m->options.quiet_ns(m->options.data, member) < 0;
+}
+
+/* A process has one connection, so an earlier one of the same voter has ended, though that is not
+ * noticed yet. *replaced gets the member of the earlier one, or NULL. */
+static int check_id(const struct ct_members *m, const struct ct_msg_join *join, const char *address,
+                    struct ct_member **replaced, struct ct_err *err)
+{
+    *replaced = members_failover_voter(m, join->voter.id);
+    return *replaced != NULL && is_of_this_process(m, *replaced) && address[0] != '\0'
+               ? ct_err_set(err, CT_EINVAL, "node %s has the id of the job's host", join->host)
+               : 0;
+}
+
+/* Can the node have the node rank that it wants? *replaced gets who loses it, unless it has been
+ * set before. */
 static int check_wish(struct ct_members *m, const struct ct_msg_join *join, const char *address,
                       int64_t now_ns, struct ct_member **replaced, struct ct_err *err)
 {
-    *replaced = NULL;
     if (join->node_rank < 0) {
         return 0;
     }
@@ -173,7 +189,7 @@ static int check_wish(struct ct_members *m, const struct ct_msg_join *join, cons
                           join->node_rank, m->places.count - 1);
     }
     struct ct_member *old = m->places.at[join->node_rank].wisher;
-    if (old == NULL) {
+    if (old == NULL || old == *replaced) {
         return 0;
     }
     if (!old->wish_given) {
@@ -182,7 +198,7 @@ static int check_wish(struct ct_members *m, const struct ct_msg_join *join, cons
         m->places.at[join->node_rank].wisher = NULL;
         return 0;
     }
-    if (!replaces(m, old, join->host, address, now_ns)) {
+    if (*replaced != NULL || !replaces(m, old, join->host, address, now_ns)) {
         return ct_err_set(err, CT_EBUSY, "node rank %d is taken by %s%s%s", join->node_rank,
                           old->host, old->address[0] != '\0' ? " at " : "", old->address);
     }
@@ -195,8 +211,7 @@ static int check_wish(struct ct_members *m, const struct ct_msg_join *join, cons
 static bool may_be_gone(const struct ct_members *m, const struct ct_member *member,
                         const struct ct_msg_join *join, const char *address, int64_t since_ns)
 {
-    bool here = m->options.quiet_ns != NULL && m->options.quiet_ns(m->options.data, member) < 0;
-    return !here && !member->left_out && member->said_ns <= since_ns &&
+    return !is_of_this_process(m, member) && !member->left_out && member->said_ns <= since_ns &&
            is_of_machine(m, member, join->host, address);
 }
 
@@ -344,7 +359,8 @@ static int check_join(struct ct_members *m, const struct ct_msg_join *join, cons
     if (members_failover_is_behind(m, join)) {
         return CT_MEMBERS_E_BEHIND;
     }
-    rc = check_wish(m, join, address, now_ns, replaced, err);
+    rc = check_id(m, join, address, replaced, err);
+    rc = rc == 0 ? check_wish(m, join, address, now_ns, replaced, err) : rc;
     if (rc != 0) {
         return rc;
     }
@@ -384,8 +400,11 @@ int ct_members_join(struct ct_members *m, const struct ct_msg_join *join, const 
     *out = member;
     members_failover_joined(m, member, now_ns);
     if (replaced != NULL) {
+        bool same = replaced->voter.id != 0 && replaced->voter.id == join->voter.id;
         members_round_left(m, replaced, CT_FAILURE_SILENT,
-                           "another ctrun on this host took its place", true, now_ns);
+                           same ? "it has come by another connection"
+                                : "another ctrun on this host took its place",
+                           true, now_ns);
     }
     members_round_arrived(m, now_ns);
     return 0;

@@ -675,62 +675,6 @@ static void test_a_node_that_knows_more_than_the_host_is_not_taken(void **state)
     end(&s);
 }
 
-/* The network was cut for a moment, and this host has not noticed the end of the old connection. */
-static void test_a_voter_that_comes_by_another_connection_is_one_voter(void **state)
-{
-    (void)state;
-    for (int spares = 0; spares < 2; spares++) {
-        struct scene s;
-        begin_failover(&s, 2, 2, spares, 1, &first_host);
-        run_pledged(&s, 2);
-        const struct ct_member *old = s.nodes[2].member;
-        join(&s, 2);
-        assert_ptr_not_equal(s.nodes[2].member, old);
-        HEARS(&s, 2, "record dropped");
-        HEARS(&s, 1, "stop0,again");
-        say(&s, 1, CT_MSG_STOPPED, 0); /* the other one had stopped before it came */
-        HEARS(&s, 1, "record");
-        HEARS(&s, 2, "record");
-        assert_int_equal(s.nodes[2].record.planned.count, 2);
-        assert_true(s.nodes[2].record.planned.list[0].id != s.nodes[2].record.planned.list[1].id);
-        end(&s);
-    }
-}
-
-/* The same before its first world. */
-static void test_a_newcomer_with_two_connections_is_on_record_once(void **state)
-{
-    struct scene s;
-    (void)state;
-    begin_failover(&s, 3, 3, 1, 1, &first_host);
-    join(&s, 1);
-    join(&s, 2);
-    const struct ct_member *old = s.nodes[2].member;
-    join(&s, 2);
-    assert_ptr_not_equal(s.nodes[2].member, old);
-    HEARS(&s, 1, "record");
-    assert_int_equal(s.nodes[1].record.planned.count, 2);
-    assert_int_equal(s.nodes[1].record.planned.list[0].id, 1);
-    assert_int_equal(s.nodes[1].record.planned.list[1].id, 2);
-    end(&s);
-}
-
-/* With its id, somebody else could have it dropped. */
-static void test_nobody_comes_as_the_host_itself(void **state)
-{
-    struct scene s;
-    (void)state;
-    begin_failover(&s, 2, 2, 1, 1, &first_host);
-    s.nodes[1].wire_ns = -1;
-    run_pledged(&s, 2);
-    struct ct_member *host = s.nodes[1].member;
-    assert_int_equal(try_join(&s, 1, -1), CT_EINVAL);
-    assert_string_equal(s.err.text, "node gpu-1 has the id of the job's host");
-    assert_ptr_equal(s.nodes[1].member, host);
-    HEARS(&s, 2, "");
-    end(&s);
-}
-
 static void test_all_or_none_have_a_vote(void **state)
 {
     struct scene s;
@@ -802,9 +746,6 @@ int main(void)
         cmocka_unit_test(test_less_than_half_of_a_world_decides_nothing),
         cmocka_unit_test(test_a_host_without_a_quorum_is_deposed),
         cmocka_unit_test(test_a_beat_looks_for_no_voter),
-        cmocka_unit_test(test_a_voter_that_comes_by_another_connection_is_one_voter),
-        cmocka_unit_test(test_a_newcomer_with_two_connections_is_on_record_once),
-        cmocka_unit_test(test_nobody_comes_as_the_host_itself),
         cmocka_unit_test(test_all_or_none_have_a_vote),
         cmocka_unit_test(test_memory_may_run_out_at_the_beginning),
     };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long the next world waits for nodes that are lost and may still run the last one.
+ * How long the next world waits for nodes that are lost and may still run the last one, and what
+ * becomes of a voter that comes again before its loss was noticed.
  */
 #include "tests/lib/members_scene.h"
 
@@ -353,6 +354,77 @@ static void test_clocks_that_go_slower_are_followed(void **state)
     end(&s);
 }
 
+/* ---- a voter that comes again ---------------------------------------------------------------- */
+
+/* Generation 0 of two nodes runs. */
+static void run_two(struct scene *s)
+{
+    join(s, 1);
+    join(s, 2);
+    pledge(s, 1);
+    pledge(s, 2);
+    say(s, 1, CT_MSG_SERVING, 0);
+    say(s, 1, CT_MSG_STARTED, 0);
+    say(s, 2, CT_MSG_STARTED, 0);
+    forget(s);
+}
+
+/* The network was cut for a moment, and this host has not noticed the end of the old connection. */
+static void test_a_voter_that_comes_by_another_connection_is_one_voter(void **state)
+{
+    (void)state;
+    for (int spares = 0; spares < 2; spares++) {
+        struct scene s;
+        begin_failover(&s, 2, 2, spares, 1, &first_host);
+        run_two(&s);
+        const struct ct_member *old = s.nodes[2].member;
+        join(&s, 2);
+        assert_ptr_not_equal(s.nodes[2].member, old);
+        HEARS(&s, 2, "record dropped");
+        HEARS(&s, 1, "stop0,again");
+        say(&s, 1, CT_MSG_STOPPED, 0); /* the other one had stopped before it came */
+        HEARS(&s, 1, "record");
+        HEARS(&s, 2, "record");
+        assert_int_equal(s.nodes[2].record.planned.count, 2);
+        assert_true(s.nodes[2].record.planned.list[0].id != s.nodes[2].record.planned.list[1].id);
+        end(&s);
+    }
+}
+
+/* The same before its first world. */
+static void test_a_newcomer_with_two_connections_is_on_record_once(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 3, 3, 1, 1, &first_host);
+    join(&s, 1);
+    join(&s, 2);
+    const struct ct_member *old = s.nodes[2].member;
+    join(&s, 2);
+    assert_ptr_not_equal(s.nodes[2].member, old);
+    HEARS(&s, 1, "record");
+    assert_int_equal(s.nodes[1].record.planned.count, 2);
+    assert_int_equal(s.nodes[1].record.planned.list[0].id, 1);
+    assert_int_equal(s.nodes[1].record.planned.list[1].id, 2);
+    end(&s);
+}
+
+/* With its id, somebody else could have it dropped. */
+static void test_nobody_comes_as_the_host_itself(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 2, 2, 1, 1, &first_host);
+    s.nodes[1].wire_ns = -1;
+    run_two(&s);
+    struct ct_member *host = s.nodes[1].member;
+    assert_int_equal(try_join(&s, 1, -1), CT_EINVAL);
+    assert_string_equal(s.err.text, "node gpu-1 has the id of the job's host");
+    assert_ptr_equal(s.nodes[1].member, host);
+    HEARS(&s, 2, "");
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +436,9 @@ int main(void)
         cmocka_unit_test(test_clocks_that_go_slower_are_followed),
         cmocka_unit_test(test_an_elastic_job_settles_once),
         cmocka_unit_test(test_who_waits_too_long_for_the_fence_is_told_so),
+        cmocka_unit_test(test_a_voter_that_comes_by_another_connection_is_one_voter),
+        cmocka_unit_test(test_a_newcomer_with_two_connections_is_on_record_once),
+        cmocka_unit_test(test_nobody_comes_as_the_host_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ static const char codes[] =
     "  119        another start of the job would fail, too: do not queue it again\n"
     "             (--no-restart-on, --max-no-progress)\n"
     "  120        not enough machines came in time, at the start or after a loss\n"
-    "  121        a machine was lost and no restart was left, or the job's store was lost\n"
+    "  121        a machine was lost without a restart left, or the store was lost\n"
     "  122        a worker hung (--hang-timeout)\n"
     "  123        a signal other than SIGINT asked the job to end, and all workers\n"
     "             ended with 0\n"

@@ -2,8 +2,8 @@
  *
  * Devices of the CUDA plug-in on the stand-in for a GPU. What goes wrong fails the test.
  */
-#ifndef CT_TESTS_FAKE_PLUGIN_H
-#define CT_TESTS_FAKE_PLUGIN_H
+#ifndef CT_TESTS_LIB_FAKE_GPU_FAKE_PLUGIN_H
+#define CT_TESTS_LIB_FAKE_GPU_FAKE_PLUGIN_H
 
 #include "kernels/cuda/cuda_plugin.h"
 #include "tests/lib/fake_gpu/fake_gpu.h"

@@ -35,6 +35,7 @@ static const struct {
     {B("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"), false, 0, 200, "{}"},
     {B("HTTP/1.0 503 \r\ncontent-length:\t0 \r\nX: y\r\n\r\n"), false, 0, 503, ""},
     {B("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab"), false, 0, 200, "a"},
+    {B("HTTP/1.1 200 OK\r\nX-Other-Length: x\r\nContent-Length: 1\r\n\r\nab"), false, 0, 200, "a"},
     {B("HTTP/1.1 404 Not Found\r\n\r\nlast"), true, 0, 404, "last"},
     {B("HTTP/1.1 404 Not Found\r\n\r\nlast"), false, CT_HTTP_E_MORE, 0, NULL},
     {B("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"), false, CT_HTTP_E_MORE, 0, NULL},

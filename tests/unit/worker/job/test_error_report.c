@@ -98,9 +98,10 @@ static void makes_any_bytes_valid_utf8(void **state)
 {
     struct ctw_job job;
     job_for(&job, *state, "error.json");
-    const char *bad = "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 \xff \x80 \xc0\xaf \xe0\x80\x80 "
-                      "\xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82";
-    const char *good = "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80 ? ? ?? ??? ??? ???? ??";
+    const char *bad =
+        "\xc3\xa9 \xe2\x82\xac \xe0\xa0\x80 \xf0\x9f\x98\x80 \xff \x80 \xc0\xaf \xe0\x80\x80 "
+        "\xed\xa0\x80 \xf4\x90\x80\x80 \xe2\x82";
+    const char *good = "\xc3\xa9 \xe2\x82\xac \xe0\xa0\x80 \xf0\x9f\x98\x80 ? ? ?? ??? ??? ???? ??";
     assert_int_equal(ctw_job_report_error(&job, bad, NULL), 0);
     cJSON *root = read_json(job.env.error_file);
     assert_string_equal(message_in(root), good);

@@ -68,7 +68,9 @@ static int exit_code(const struct ct_agent *agent)
     if (agent->signo != 0) {
         return CT_EXIT_SIGNAL_BASE + agent->signo;
     }
-    return agent->failure.known ? ct_worker_end_exit_code(&agent->failure.end) : agent->last_code;
+    /* A failure after which the job would have gone on is not why it ends. */
+    return agent->failure.known && !agent->overcome ? ct_worker_end_exit_code(&agent->failure.end)
+                                                    : agent->last_code;
 }
 
 static void finish(const struct step *step, const char *why)
@@ -327,6 +329,7 @@ static void on_lost(const struct step *step, const struct ct_agent_event *event)
     }
     agent->lost = true;
     agent->last_code = event->exit_code;
+    agent->overcome = agent->decided && agent->will_restart;
     agent->will_restart = false;
     if (has_workers(agent)) {
         step->update->headline = true;

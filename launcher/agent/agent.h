@@ -129,6 +129,7 @@ struct ct_agent {
     bool kept;         /* the stop left workers alive that can go on in another generation */
     bool decided;      /* the membership has said what follows this generation */
     bool will_restart; /* another generation follows, as far as is known */
+    bool overcome;     /* it would have followed, but the link was lost */
     bool orderly;      /* since `signo`, every worker here has ended with 0 */
     bool finished;     /* every worker had ended with 0 before any stop */
     bool adrift;       /* the host is lost, and JOIN was not said to another one yet */

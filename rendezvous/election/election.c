@@ -220,6 +220,11 @@ bool ct_election_followed(struct ct_election *election, const struct ct_voter *h
         return false;
     }
     bind(election, term);
+    if (election->state == CT_ELECTION_LOOKING && election->host_is_dead) {
+        election->former = election->host;
+        election->former_term = election->host_term;
+        election->former_died_ns = election->died_ns;
+    }
     if (election->state != CT_ELECTION_HOSTING) {
         election->state = CT_ELECTION_FOLLOWING;
     }
@@ -252,6 +257,7 @@ bool ct_election_recorded(struct ct_election *election, const struct ct_job_reco
     }
     election->record = *record;
     election->current = true;
+    election->former.id = 0;
     return true;
 }
 
@@ -293,8 +299,17 @@ void ct_election_seek(struct ct_election *election, int64_t give_up_ms, int64_t 
 
 void ct_election_lost(struct ct_election *election, int64_t now_ns)
 {
-    if (election->state == CT_ELECTION_FOLLOWING) {
-        look(election, now_ns);
+    if (election->state != CT_ELECTION_FOLLOWING) {
+        return;
+    }
+    look(election, now_ns);
+    if (election->former.id != 0) {
+        /* Nothing has come of following that host, so this agent is where it was before. */
+        election->host = election->former;
+        election->host_term = election->former_term;
+        election->host_is_dead = true;
+        election->died_ns = election->former_died_ns;
+        election->former.id = 0;
     }
 }
 

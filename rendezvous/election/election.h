@@ -128,6 +128,11 @@ struct ct_election {
     int64_t lease_ns;     /* when the last lease ended or will end */
     bool host_is_dead;    /* that host, and it was known before the lease ended */
     int64_t died_ns;      /* when the death of the last host was known; INT64_MIN = it is not */
+    /* FOLLOWING a host that has sent no record yet: the host before it, if that one is dead and
+     * this was known before its lease ended; id 0 = none. */
+    struct ct_voter former;
+    uint64_t former_term;
+    int64_t former_died_ns;
     uint64_t dead[CT_VOTERS_BOTH]; /* LOOKING, HOSTING: who was found dead since it began to look */
     int num_dead;
     int64_t next_ns, give_up_ns;

@@ -13,18 +13,19 @@
 #include <stddef.h>
 #include <string.h>
 
-void ct_office_begin(struct ct_office *office, uint64_t self, bool arbiter, uint64_t term,
-                     const struct ct_job_record *record)
+void ct_office_begin(struct ct_office *office, uint64_t self, uint64_t lost, bool arbiter,
+                     uint64_t term, const struct ct_job_record *record)
 {
-    *office =
-        (struct ct_office){.self = self, .arbiter = arbiter, .record = *record, .inherited = true};
+    *office = (struct ct_office){
+        .self = self, .lost = lost, .arbiter = arbiter, .record = *record, .inherited = true};
     office->record.term = term;
     office->record.version = 1;
 }
 
 static bool half_counts(const struct ct_office *office, const struct ct_world_voters *world)
 {
-    return office->self == 0 || ct_world_voters_find(world, office->self) != NULL;
+    return office->self == 0 || ct_world_voters_find(world, office->self) != NULL ||
+           (office->lost != 0 && ct_world_voters_find(world, office->lost) != NULL);
 }
 
 static bool is_among(uint64_t id, const uint64_t *ids, int count)

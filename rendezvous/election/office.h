@@ -14,8 +14,9 @@
  * host, since that world may have begun.
  *
  * A quorum is more than half of a world. Half is enough for a host that belongs to it, or that
- * belongs to no world (a ctrdzvd). A candidate may count half of a world only after the death of a
- * host that belonged to it (election.h). So two halves never decide differently. If all others are
+ * belongs to no world (a ctrdzvd), or whose election counted half of it. A candidate may do that
+ * only after the death of a host that belonged to that world (election.h), and the dead host is in
+ * no other half that could decide. So two halves never decide differently. If all others are
  * dead, the host goes on alone: a dead voter may have voted for another host, but that one would
  * have to be alive.
  *
@@ -46,6 +47,7 @@ enum ct_proposal {
 
 struct ct_office {
     uint64_t self; /* this host's id; 0 = it is no voter */
+    uint64_t lost; /* the host before it, whose death let the candidate count half; 0 = none */
     bool arbiter;  /* the job has one */
     struct ct_job_record
         record; /* to be sent to members: with the open proposal, if there is one */
@@ -56,9 +58,11 @@ struct ct_office {
     int num_asked;
 };
 
-/* Begins the term of office. `record` is what the winner knew, or a fresh one. */
-void ct_office_begin(struct ct_office *office, uint64_t self, bool arbiter, uint64_t term,
-                     const struct ct_job_record *record);
+/* Begins the term of office. `lost` is the host that the winner followed before, if it died before
+ * the lease was over that it had given; 0 = there was none, or it did not. `record` is what the
+ * winner knew, or a fresh one. */
+void ct_office_begin(struct ct_office *office, uint64_t self, uint64_t lost, bool arbiter,
+                     uint64_t term, const struct ct_job_record *record);
 
 /* Could a decision be taken with these voters? */
 bool ct_office_has_quorum(const struct ct_office *office, const struct ct_presence *who);

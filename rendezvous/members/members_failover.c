@@ -160,8 +160,9 @@ int members_failover_init(struct ct_members *m)
         }
         describe_loss(f);
     }
-    ct_office_begin(&f->office, options->is_daemon ? 0 : options->self.id, options->arbiter,
-                    options->term, &f->found);
+    ct_office_begin(&f->office, options->is_daemon ? 0 : options->self.id,
+                    options->lost_in_time ? options->lost.id : 0, options->arbiter, options->term,
+                    &f->found);
     int rc = f->owes ? take_history(m) : 0;
     f->options.record = NULL;
     f->options.history = NULL;

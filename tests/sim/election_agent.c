@@ -159,7 +159,8 @@ void el_todo(struct sim_el *sim, int life, const struct ct_election_todo *todo)
     if (todo->host) {
         uint64_t term = l->election.host_term;
         sim->takeovers++;
-        el_host_begin(sim, life, term, &l->election.record, l->election.fence_ns);
+        el_host_begin(sim, life, todo->lost_in_time ? todo->lost.id : 0, term, &l->election.record,
+                      l->election.fence_ns);
         if (sim->plan.arbiter && todo->lost_in_time) {
             struct member *lost = &l->members[todo->lost.id - 1];
             *lost = (struct member){.used = true, .gone = true, .fresh = true, .conn = -1};

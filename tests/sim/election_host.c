@@ -42,13 +42,13 @@ static bool take_restart(const struct sim_el *sim, struct life *l)
     return l->charged;
 }
 
-void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_job_record *record,
-                   int64_t fence)
+void el_host_begin(struct sim_el *sim, int life, uint64_t lost, uint64_t term,
+                   const struct ct_job_record *record, int64_t fence)
 {
     struct life *l = &sim->lives[life];
     memset(l->members, 0, sizeof(l->members));
     memset(l->known_dead, 0, sizeof(l->known_dead));
-    ct_office_begin(&l->office, l->agent ? l->election.self.id : 0, sim->plan.arbiter, term,
+    ct_office_begin(&l->office, l->agent ? l->election.self.id : 0, lost, sim->plan.arbiter, term,
                     record);
     l->arbiter_there = false;
     l->arbiter_heard = INT64_MIN;
@@ -435,7 +435,7 @@ static void on_join(struct sim_el *sim, int life, const struct event *e)
     *m = (struct member){.used = true, .conn = e->conn, .heard = INT64_MIN};
     take_heard(sim, life, m, e->sent);
     el_probe(sim, life, (uint64_t)e->from + 1);
-    if (l->office.record.version > 1) { /* it must know what was decided without it */
+    if (ct_job_record_generation(&l->office.record) >= 0) { /* it must know what was decided */
         struct event record = el_plain(S_RECORD);
         record.record = el_intern(sim, &l->office.record);
         to_member(sim, m, record);

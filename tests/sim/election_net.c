@@ -250,7 +250,7 @@ void el_daemon_forgets(struct sim_el *sim, int life)
 {
     struct ct_job_record fresh;
     ct_job_record_init(&fresh);
-    el_host_begin(sim, life, CT_TERM_FIRST, &fresh, INT64_MIN);
+    el_host_begin(sim, life, 0, CT_TERM_FIRST, &fresh, INT64_MIN);
     sim->lives[life].forgot = true;
 }
 
@@ -552,7 +552,7 @@ int el_run(struct sim_el *sim, const struct plan *plan)
     if (plan->arbiter) {
         (void)el_new_life(sim, plan->machines - 1, false);
     } else {
-        el_host_begin(sim, first, CT_TERM_FIRST, &fresh, INT64_MIN);
+        el_host_begin(sim, first, 0, CT_TERM_FIRST, &fresh, INT64_MIN);
     }
     for (int i = 1; i < plan->nodes + plan->spares + plan->daemon; i++) {
         (void)el_new_life(sim, i, true);
@@ -690,7 +690,7 @@ static int play_twice(struct sim_el *sim, int64_t first)
         const struct plan plan = {
             .seed = (uint64_t)(first + i),
             .machines = 8,
-            .nodes = 5,
+            .nodes = 4 + (int)(i / 2 % 2),
             .spares = 2,
             .max_restarts = 3,
             .faults = 1,

@@ -249,8 +249,8 @@ void el_host_unserved(struct sim_el *sim, int life);
 uint64_t el_host_void(struct sim_el *sim, int life, uint64_t id);
 
 /* ---- hosts ---- */
-void el_host_begin(struct sim_el *sim, int life, uint64_t term, const struct ct_job_record *record,
-                   int64_t fence);
+void el_host_begin(struct sim_el *sim, int life, uint64_t lost, uint64_t term,
+                   const struct ct_job_record *record, int64_t fence);
 void el_host_tick(struct sim_el *sim, int life);
 void el_host_hear(struct sim_el *sim, int life, const struct event *event);
 void el_host_closed(struct sim_el *sim, int life, int conn);

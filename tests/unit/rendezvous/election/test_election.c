@@ -218,6 +218,45 @@ static void test_half_elects_after_a_death_that_is_known_in_time(void **state)
     assert_false(todo.host);
 }
 
+/* A new host dies before it has sent its record. So it is as if nobody had followed it, and the
+ * death of the host before it counts as before. */
+static void test_half_still_elects_if_the_next_host_dies_at_once(void **state)
+{
+    struct ct_election_todo todo;
+    struct ct_voter next = rig_voter(9);
+    int64_t now_ns;
+    (void)state;
+    for (int sent = 0; sent < 2; sent++) {
+        struct ct_election e = rig_follower(2, 2);
+        ct_election_lost(&e, 100 * MS);
+        ct_election_dead(&e, 1, 101 * MS);
+        assert_true(ct_election_followed(&e, &next, CT_TERM_FIRST + 8, 102 * MS));
+        if (sent) {
+            struct ct_job_record record = e.record;
+            record.term = CT_TERM_FIRST + 8;
+            assert_true(ct_election_recorded(&e, &record));
+        }
+        ct_election_lost(&e, 103 * MS);
+        ct_election_dead(&e, 9, 104 * MS);
+        (void)rig_stand(&e, &now_ns, &todo);
+        assert_int_equal(todo.host, !sent);
+        assert_int_equal(todo.lost.id, sent ? 0 : 1);
+        assert_true(sent || e.fence_ns >= 103 * MS + LEASE_MS * MS);
+    }
+}
+
+static void test_a_host_that_was_lost_at_once_may_be_followed_again(void **state)
+{
+    struct ct_voter next = rig_voter(9);
+    (void)state;
+    struct ct_election e = rig_follower(2, 2);
+    ct_election_lost(&e, 100 * MS);
+    ct_election_dead(&e, 1, 101 * MS);
+    assert_true(ct_election_followed(&e, &next, CT_TERM_FIRST + 8, 102 * MS));
+    ct_election_lost(&e, 103 * MS);
+    assert_true(ct_election_followed(&e, &next, CT_TERM_FIRST + 8, 104 * MS));
+}
+
 static void test_a_plan_counts_beside_the_last_world(void **state)
 {
     struct ct_election e = rig_follower(2, 3);
@@ -515,6 +554,8 @@ int main(void)
         cmocka_unit_test(test_deaths_of_other_voters_are_noted_until_they_are_heard),
         cmocka_unit_test(test_who_has_voted_for_a_dead_one_stands_at_once),
         cmocka_unit_test(test_half_elects_after_a_death_that_is_known_in_time),
+        cmocka_unit_test(test_half_still_elects_if_the_next_host_dies_at_once),
+        cmocka_unit_test(test_a_host_that_was_lost_at_once_may_be_followed_again),
         cmocka_unit_test(test_a_plan_counts_beside_the_last_world),
         cmocka_unit_test(test_there_is_no_election_before_the_first_world),
         cmocka_unit_test(test_an_older_record_is_not_pledged),

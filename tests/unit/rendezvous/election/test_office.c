@@ -31,7 +31,7 @@ static struct ct_office office_of_four(void)
     struct ct_job_record record;
     ct_job_record_init(&record);
     record.formed = world(0, 1, 4);
-    ct_office_begin(&office, 1, false, 1, &record);
+    ct_office_begin(&office, 1, 0, false, 1, &record);
     return office;
 }
 
@@ -91,6 +91,12 @@ static void test_half_is_enough_for_a_host_of_that_world(void **state)
     assert_false(ct_office_has_quorum(&office, &one));
     office.self = 9; /* elected, but of another world */
     assert_false(ct_office_has_quorum(&office, &two));
+    office.lost = 7; /* a dead host of another world says nothing about this one */
+    assert_false(ct_office_has_quorum(&office, &two));
+    office.lost = 4; /* its candidate could count half, so its office can, too */
+    assert_true(ct_office_has_quorum(&office, &two));
+    assert_false(ct_office_has_quorum(&office, &one));
+    office.lost = 0;
     office.self = 0; /* a ctrdzvd */
     assert_true(ct_office_has_quorum(&office, &two));
     assert_int_equal(ct_office_propose_end(&office, 0, &one), CT_EBUSY);
@@ -118,7 +124,7 @@ static void test_a_former_hosts_plan_comes_first(void **state)
     ct_job_record_init(&record);
     record.formed = world(4, 1, 3);
     record.planned = world(5, 3, 3);
-    ct_office_begin(&office, 1, false, 7, &record);
+    ct_office_begin(&office, 1, 0, false, 7, &record);
     assert_true(ct_office_must_take_over(&office));
     assert_false(ct_office_has_quorum(&office, &few)); /* of the old world alone */
     assert_false(ct_office_has_quorum(&office, &all));
@@ -177,7 +183,7 @@ static struct ct_office arbitrated_office_of_four(void)
 {
     struct ct_office office = office_of_four();
     struct ct_job_record record = office.record;
-    ct_office_begin(&office, 1, true, 2, &record);
+    ct_office_begin(&office, 1, 0, true, 2, &record);
     return office;
 }
 
@@ -189,7 +195,7 @@ static void test_the_first_world_needs_the_arbiter(void **state)
     struct ct_world_voters first = world(0, 1, 2);
     (void)state;
     ct_job_record_init(&record);
-    ct_office_begin(&office, 1, true, 1, &record);
+    ct_office_begin(&office, 1, 0, true, 1, &record);
     assert_false(ct_office_has_quorum(&office, &agents));
     assert_int_equal(ct_office_propose_world(&office, &first, 0, &agents), CT_EBUSY);
     assert_int_equal(office.open, CT_PROPOSAL_NONE);
@@ -275,7 +281,7 @@ static void test_both_worlds_count_with_the_arbiter_too(void **state)
     ct_job_record_init(&record);
     record.formed = world(4, 1, 2);
     record.planned = world(5, 2, 2);
-    ct_office_begin(&office, 1, true, 7, &record);
+    ct_office_begin(&office, 1, 0, true, 7, &record);
     assert_int_equal(ct_office_take_over(&office, &old), CT_EBUSY);
     assert_int_equal(ct_office_take_over(&office, &both), 0);
     assert_int_equal(pledge(&office, 2), CT_PROPOSAL_NONE);

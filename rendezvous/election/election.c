@@ -245,6 +245,7 @@ void ct_election_leased(struct ct_election *election, int64_t sent_ns, int64_t l
     int64_t until_ns = sent_ns + most_ms * CT_NS_PER_MS;
     if (until_ns > election->lease_ns) {
         election->lease_ns = until_ns;
+        election->former.id = 0;
     }
 }
 
@@ -257,7 +258,6 @@ bool ct_election_recorded(struct ct_election *election, const struct ct_job_reco
     }
     election->record = *record;
     election->current = true;
-    election->former.id = 0;
     return true;
 }
 
@@ -304,7 +304,7 @@ void ct_election_lost(struct ct_election *election, int64_t now_ns)
     }
     look(election, now_ns);
     if (election->former.id != 0) {
-        /* Nothing has come of following that host, so this agent is where it was before. */
+        /* Without a lease of that host, its death would prove nothing to this agent. */
         election->host = election->former;
         election->host_term = election->former_term;
         election->host_is_dead = true;

@@ -35,17 +35,18 @@ void ct_arbiter_learned(struct ct_arbiter *arbiter, const struct ct_arbiter_stat
     arbiter->changed_ns = now_ns;
 }
 
-/* Does it hear its host, or leave its candidate in peace? */
-static bool is_bound(const struct ct_arbiter *arbiter, const struct ct_vote_ask *ask,
-                     uint64_t dead_id, int64_t lease_ns, int64_t now_ns)
+/* When is it bound no more, because it hears its host or leaves its candidate in peace? */
+static int64_t bound_until_ns(const struct ct_arbiter *arbiter, const struct ct_vote_ask *ask,
+                              uint64_t dead_id, int64_t lease_ns)
 {
     const struct ct_arbiter_state *state = &arbiter->state;
-    int64_t still_ns = now_ns - arbiter->changed_ns;
-    if (state->host.id != 0) {
-        return state->host.id != dead_id && still_ns < lease_ns + lease_ns / SPEED_SHARE;
+    if (state->host.id != 0 && state->host.id != dead_id) {
+        return arbiter->changed_ns + lease_ns + lease_ns / SPEED_SHARE;
     }
-    return state->promised != 0 && state->promised_to != ask->id &&
-           still_ns < lease_ns / PEACE_SHARE;
+    if (state->host.id == 0 && state->promised != 0 && state->promised_to != ask->id) {
+        return arbiter->changed_ns + lease_ns / PEACE_SHARE;
+    }
+    return INT64_MIN;
 }
 
 bool ct_arbiter_ask(const struct ct_arbiter *arbiter, const struct ct_vote_ask *ask,
@@ -58,7 +59,8 @@ bool ct_arbiter_ask(const struct ct_arbiter *arbiter, const struct ct_vote_ask *
      */
     bool former = state->record.ended && ask->record_version == 0 && !ask->followed;
     bool newer = !former && ct_job_record_compare(&state->record, &theirs) > 0;
-    bool bound = !former && is_bound(arbiter, ask, dead_id, lease_ms * CT_NS_PER_MS, now_ns);
+    int64_t until_ns = bound_until_ns(arbiter, ask, dead_id, lease_ms * CT_NS_PER_MS);
+    bool bound = !former && now_ns < until_ns;
     uint64_t seen = state->promised > state->host_term ? state->promised : state->host_term;
     *answer = (struct ct_vote_answer){
         .id = CT_ARBITER_ID,
@@ -67,6 +69,7 @@ bool ct_arbiter_ask(const struct ct_arbiter *arbiter, const struct ct_vote_ask *
         .record = newer ? &state->record : NULL,
         .host = bound && state->host.id != 0 ? &state->host : NULL,
         .host_term = bound && state->host.id != 0 ? state->host_term : 0,
+        .free_ms = bound ? (until_ns - now_ns - 1) / CT_NS_PER_MS + 1 : 0,
     };
     if (!newer && ask->term != 0 && ask->term == state->promised && ask->id == state->promised_to &&
         state->host.id == 0) {

@@ -611,10 +611,23 @@ static void time_answer(struct ct_election *election, const struct ct_vote_answe
     }
 }
 
+/* The arbiter has not voted, and has told when it may. A candidacy that comes much later than that
+ * is lost time, and one before it is in vain. */
+static void come_when_free(struct ct_election *election, const struct ct_vote_answer *answer,
+                           int64_t now_ns)
+{
+    int64_t free_ns = now_ns + answer->free_ms * CT_NS_PER_MS + place(election) * PLACE_NS;
+    if (election->state == CT_ELECTION_LOOKING && answer->free_ms > 0 &&
+        answer->asked_term == election->asked && free_ns < election->next_ns) {
+        election->next_ns = free_ns;
+    }
+}
+
 static void hear_arbiter(struct ct_election *election, const struct ct_vote_answer *answer,
                          int64_t now_ns)
 {
     time_answer(election, answer, now_ns);
+    come_when_free(election, answer, now_ns);
     if (answer->seen < election->record.term) {
         forget_former_job(election, now_ns);
     }

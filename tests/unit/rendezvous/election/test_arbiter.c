@@ -102,6 +102,24 @@ static void test_a_host_is_silent_after_a_lease_and_a_sixteenth_without_change(v
     assert_true(writes(&arbiter, &ask, LEASE_NS + SILENT_NS));
 }
 
+static void test_a_refusal_says_when_it_ends(void **state)
+{
+    struct ct_arbiter_state hosts = hosted(), has_voted = voted();
+    struct ct_arbiter arbiter = known(&hosts);
+    struct ct_vote_ask ask = ask_of(2, 3);
+    (void)state;
+    assert_false(writes(&arbiter, &ask, SILENT_NS - 1000 * CT_NS_PER_MS));
+    assert_int_equal(answer.free_ms, 1000);
+    assert_false(writes(&arbiter, &ask, SILENT_NS - 1)); /* never sooner than it ends */
+    assert_int_equal(answer.free_ms, 1);
+    assert_true(writes(&arbiter, &ask, SILENT_NS));
+    assert_int_equal(answer.free_ms, 0);
+
+    arbiter = known(&has_voted);
+    assert_false(writes(&arbiter, &ask, PEACE_NS - 7 * CT_NS_PER_MS));
+    assert_int_equal(answer.free_ms, 7);
+}
+
 static void test_a_dead_host_is_not_heard(void **state)
 {
     struct ct_arbiter_state value = hosted();
@@ -322,6 +340,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_who_hears_a_host_votes_for_nobody),
         cmocka_unit_test(test_a_host_is_silent_after_a_lease_and_a_sixteenth_without_change),
+        cmocka_unit_test(test_a_refusal_says_when_it_ends),
         cmocka_unit_test(test_a_dead_host_is_not_heard),
         cmocka_unit_test(test_an_older_record_gets_no_vote_but_the_newer_record),
         cmocka_unit_test(test_a_term_has_one_vote),

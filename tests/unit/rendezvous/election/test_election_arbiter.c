@@ -70,6 +70,30 @@ static void test_a_slow_arbiter_is_waited_for(void **state)
     assert_true(todo.host);
 }
 
+/* A candidacy just before that moment would be in vain, and the pause after it lost time. */
+static void test_a_refusal_of_the_arbiter_is_waited_out_to_the_moment(void **state)
+{
+    struct ct_election e = seeker(2);
+    struct ct_election_todo todo;
+    int64_t now_ns;
+    (void)state;
+    ct_election_seek(&e, GIVE_UP_MS, 1000 * MS);
+    do {
+        (void)rig_stand(&e, &now_ns, &todo);
+    } while (ct_election_next(&e) < now_ns + 500 * MS);
+    struct ct_vote_ask question = todo.question;
+    struct ct_vote_answer refusal = {
+        .id = CT_ARBITER_ID, .asked_term = question.term - 1, .free_ms = 300};
+    ct_election_answered(&e, &refusal, now_ns, &todo); /* of an earlier candidacy */
+    assert_true(ct_election_next(&e) >= now_ns + 500 * MS);
+    refusal.asked_term = question.term;
+    ct_election_answered(&e, &refusal, now_ns, &todo);
+    assert_true(ct_election_next(&e) == now_ns + 300 * MS);
+    refusal.free_ms = 5000; /* others may win before that, so it goes on asking */
+    ct_election_answered(&e, &refusal, now_ns, &todo);
+    assert_true(ct_election_next(&e) == now_ns + 300 * MS);
+}
+
 /* One that was away does not keep an agent from standing for as long. */
 static void test_an_arbiter_that_was_away_is_not_waited_for_as_long(void **state)
 {
@@ -334,6 +358,7 @@ int main(void)
         cmocka_unit_test(test_who_seeks_a_job_stands_at_once_and_wins_by_the_arbiter_alone),
         cmocka_unit_test(test_who_seeks_a_job_gives_up_in_its_own_time),
         cmocka_unit_test(test_a_slow_arbiter_is_waited_for),
+        cmocka_unit_test(test_a_refusal_of_the_arbiter_is_waited_out_to_the_moment),
         cmocka_unit_test(test_an_arbiter_that_was_away_is_not_waited_for_as_long),
         cmocka_unit_test(test_who_learns_of_a_world_of_others_stands_no_more),
         cmocka_unit_test(test_who_waits_for_a_job_that_the_arbiter_forgets_begins_it_anew),

@@ -127,24 +127,27 @@ int ct_office_propose_end(struct ct_office *office, int exit_code, const struct 
 int ct_office_propose_world(struct ct_office *office, const struct ct_world_voters *world,
                             int restarts, const struct ct_presence *who)
 {
-    struct ct_presence next = {.num_there = world->count, .num_dead = who->num_dead};
+    uint64_t ids[CT_OFFICE_ASKED_MAX];
+    int count = 0;
     CT_ASSERT(office->open == CT_PROPOSAL_NONE && !ct_office_must_take_over(office));
     CT_ASSERT(world->generation > ct_job_record_generation(&office->record) &&
               !office->record.over);
-    for (int i = 0; i < world->count; i++) {
-        next.there[i] = world->list[i].id;
-    }
-    if (office->arbiter && is_among(CT_ARBITER_ID, who->there, who->num_there)) {
-        next.there[next.num_there++] = CT_ARBITER_ID;
-    }
-    memcpy(next.dead, who->dead, sizeof(next.dead));
-    if (!ct_office_has_quorum(office, &next)) {
+    if (!ct_office_has_quorum(office, who)) {
         return CT_EBUSY;
+    }
+    for (int i = 0; i < world->count; i++) {
+        ids[count++] = world->list[i].id;
+    }
+    for (int i = 0; i < who->num_there; i++) {
+        bool no_voter = who->there[i] == CT_ARBITER_ID && !office->arbiter;
+        if (!no_voter && !is_among(who->there[i], ids, count)) {
+            ids[count++] = who->there[i];
+        }
     }
     office->inherited = false;
     office->record.planned = *world;
     office->record.restarts = restarts;
-    open_proposal(office, CT_PROPOSAL_WORLD, next.there, next.num_there);
+    open_proposal(office, CT_PROPOSAL_WORLD, ids, count);
     return 0;
 }
 

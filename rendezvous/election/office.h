@@ -29,6 +29,9 @@
 #include "common/err.h"
 #include "rendezvous/election/job_record.h"
 
+/* Who has to pledge: all voters on record, the arbiter, and the voters of the next world. */
+#define CT_OFFICE_ASKED_MAX (CT_BALLOTS_MAX + CT_VOTERS_MAX)
+
 struct ct_presence {
     uint64_t there[CT_BALLOTS_MAX]; /* CT_ARBITER_ID is the arbiter */
     int num_there;
@@ -53,8 +56,8 @@ struct ct_office {
         record; /* to be sent to members: with the open proposal, if there is one */
     enum ct_proposal open;
     bool inherited; /* record.planned, if any, is a former host's */
-    uint64_t asked[CT_BALLOTS_MAX];
-    bool pledged[CT_BALLOTS_MAX];
+    uint64_t asked[CT_OFFICE_ASKED_MAX];
+    bool pledged[CT_OFFICE_ASKED_MAX];
     int num_asked;
 };
 
@@ -82,8 +85,9 @@ CT_MUST_CHECK int ct_office_take_over(struct ct_office *office, const struct ct_
 CT_MUST_CHECK int ct_office_propose_end(struct ct_office *office, int exit_code,
                                         const struct ct_presence *who);
 
-/* The same for a world, whose voters are all there; of who->there, only the arbiter counts. Its
- * generation is newer than any on record. */
+/* The same for a world, whose voters are all there and are asked as well. A voter on record that is
+ * left out of it is asked, too: if the host dies, half of the last world is enough for that one, so
+ * it must know what was decided. The world's generation is newer than any on record. */
 CT_MUST_CHECK int ct_office_propose_world(struct ct_office *office,
                                           const struct ct_world_voters *world, int restarts,
                                           const struct ct_presence *who);

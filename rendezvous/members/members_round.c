@@ -600,6 +600,8 @@ void members_round_left(struct ct_members *m, struct ct_member *member, enum ct_
     }
     if (was.in_world) {
         lost_of_world(m, &was, &failure, now_ns);
+    } else if (open && members_state(m) == STATE_FORMING) {
+        stop_world(m, "a node that was left out was lost before it had pledged", true, now_ns);
     } else {
         form_if_complete(m, now_ns);
     }

@@ -82,6 +82,29 @@ static void test_the_loss_of_a_voter_ends_its_proposal_only(void **state)
     assert_int_equal(office.record.formed.generation, 0);
 }
 
+/* A machine that is left out of the next world has lost nobody, and counts half of the last world
+ * if the host dies. So it must know that world before it begins. */
+static void test_a_voter_that_is_left_out_must_know_the_next_world(void **state)
+{
+    struct ct_office office = office_of_four();
+    struct ct_presence who = there(1, 3);
+    struct ct_world_voters next = world(1, 1, 1);
+    next.list[next.count++].id = 9;
+    (void)state;
+    assert_int_equal(ct_office_propose_world(&office, &next, 0, &who), 0);
+    assert_int_equal(pledge(&office, 1), CT_PROPOSAL_NONE);
+    assert_int_equal(pledge(&office, 2), CT_PROPOSAL_NONE);
+    assert_int_equal(pledge(&office, 9), CT_PROPOSAL_NONE);
+    assert_int_equal(pledge(&office, 3), CT_PROPOSAL_WORLD);
+    assert_int_equal(office.record.formed.count, 2);
+
+    next = world(2, 1, 1);
+    who = there(1, 1);
+    who.there[who.num_there++] = 9;
+    assert_int_equal(ct_office_propose_world(&office, &next, 0, &who), 0);
+    assert_true(ct_office_left(&office, 9));
+}
+
 static void test_half_is_enough_for_a_host_of_that_world(void **state)
 {
     struct ct_office office = office_of_four();
@@ -321,6 +344,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_world_is_certain_when_all_its_voters_have_pledged),
         cmocka_unit_test(test_the_loss_of_a_voter_ends_its_proposal_only),
+        cmocka_unit_test(test_a_voter_that_is_left_out_must_know_the_next_world),
         cmocka_unit_test(test_half_is_enough_for_a_host_of_that_world),
         cmocka_unit_test(test_a_host_goes_on_alone_only_if_all_others_are_dead),
         cmocka_unit_test(test_a_former_hosts_plan_comes_first),

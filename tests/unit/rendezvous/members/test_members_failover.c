@@ -102,6 +102,47 @@ static void test_a_node_without_a_vote_is_lost_before_all_have_pledged(void **st
     end(&s);
 }
 
+/* A machine fails its check, and another one is lost. The one that is left is a third of the last
+ * world, but the one that is left out is there as well. If that one is lost before it has pledged,
+ * the plan is void. */
+static void test_a_node_that_is_left_out_pledges_too(void **state)
+{
+    static struct ct_msg msg;
+    struct scene s;
+    (void)state;
+    begin_failover(&s, 1, 3, 0, 5, &first_host);
+    for (int i = 1; i <= 3; i++) {
+        join(&s, i);
+    }
+    for (int i = 1; i <= 3; i++) {
+        pledge(&s, i);
+    }
+    say(&s, 1, CT_MSG_SERVING, 0);
+    forget(&s);
+    memset(&msg, 0, sizeof(msg));
+    msg.type = CT_MSG_FAILED;
+    msg.failure = (struct ct_failure){
+        .exit_code = 118, .unfit = true, .rank = -1, .local_rank = -1, .what = "sick"};
+    say_msg(&s, 3, &msg);
+    gone(&s, 2);
+    say(&s, 3, CT_MSG_STOPPED, 0);
+    ct_members_dead(s.members, 2, s.now);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    pass(&s, 3 * S); /* a third one might come */
+    HEARS(&s, 1, "stop0,again waiting record");
+    HEARS(&s, 3, "stop0,again waiting spare record");
+    pledge(&s, 1);
+    HEARS(&s, 1, "");
+    gone(&s, 3);
+    forget(&s);
+    ct_members_dead(s.members, 3, s.now);
+    pass(&s, 4 * S);
+    HEARS(&s, 1, "record");
+    pledge(&s, 1);
+    HEARS(&s, 1, "record world2:0/1,0/2,serve");
+    end(&s);
+}
+
 static void test_the_end_is_told_when_all_have_pledged_it(void **state)
 {
     struct scene s;
@@ -727,6 +768,7 @@ int main(void)
         cmocka_unit_test(test_a_world_is_told_when_all_have_pledged_it),
         cmocka_unit_test(test_a_node_that_is_lost_before_it_has_pledged_is_replaced),
         cmocka_unit_test(test_a_node_without_a_vote_is_lost_before_all_have_pledged),
+        cmocka_unit_test(test_a_node_that_is_left_out_pledges_too),
         cmocka_unit_test(test_the_end_is_told_when_all_have_pledged_it),
         cmocka_unit_test(test_no_world_begins_while_a_silent_node_may_run_the_last_one),
         cmocka_unit_test(test_nothing_waits_for_the_dead),

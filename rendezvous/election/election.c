@@ -209,6 +209,28 @@ void ct_election_begin_hosting(struct ct_election *election)
     election->known = election->seen;
 }
 
+/* There is another host from now on. If that one is lost before anything has come of it, the death
+ * of the one before counts as it did. */
+static void keep_former(struct ct_election *election)
+{
+    if (election->host_is_dead) {
+        election->former = election->host;
+        election->former_term = election->host_term;
+        election->former_died_ns = election->died_ns;
+    }
+}
+
+static void recall_former(struct ct_election *election)
+{
+    if (election->former.id != 0) {
+        election->host = election->former;
+        election->host_term = election->former_term;
+        election->host_is_dead = true;
+        election->died_ns = election->former_died_ns;
+        election->former.id = 0;
+    }
+}
+
 bool ct_election_followed(struct ct_election *election, const struct ct_voter *host, uint64_t term,
                           int64_t now_ns)
 {
@@ -220,10 +242,8 @@ bool ct_election_followed(struct ct_election *election, const struct ct_voter *h
         return false;
     }
     bind(election, term);
-    if (election->state == CT_ELECTION_LOOKING && election->host_is_dead) {
-        election->former = election->host;
-        election->former_term = election->host_term;
-        election->former_died_ns = election->died_ns;
+    if (election->state == CT_ELECTION_LOOKING) {
+        keep_former(election);
     }
     if (election->state != CT_ELECTION_HOSTING) {
         election->state = CT_ELECTION_FOLLOWING;
@@ -245,7 +265,7 @@ void ct_election_leased(struct ct_election *election, int64_t sent_ns, int64_t l
     int64_t until_ns = sent_ns + most_ms * CT_NS_PER_MS;
     if (until_ns > election->lease_ns) {
         election->lease_ns = until_ns;
-        election->former.id = 0;
+        election->former.id = election->state == CT_ELECTION_HOSTING ? election->former.id : 0;
     }
 }
 
@@ -255,6 +275,9 @@ bool ct_election_recorded(struct ct_election *election, const struct ct_job_reco
         (election->state != CT_ELECTION_FOLLOWING && election->state != CT_ELECTION_HOSTING) ||
         ct_job_record_compare(record, &election->record) < 0) {
         return false;
+    }
+    if (record->formed.generation != election->record.formed.generation) {
+        election->former.id = 0; /* it was half of a world that is past */
     }
     election->record = *record;
     election->current = true;
@@ -303,14 +326,7 @@ void ct_election_lost(struct ct_election *election, int64_t now_ns)
         return;
     }
     look(election, now_ns);
-    if (election->former.id != 0) {
-        /* Without a lease of that host, its death would prove nothing to this agent. */
-        election->host = election->former;
-        election->host_term = election->former_term;
-        election->host_is_dead = true;
-        election->died_ns = election->former_died_ns;
-        election->former.id = 0;
-    }
+    recall_former(election); /* without a lease of that host, its death would prove nothing */
 }
 
 void ct_election_dead(struct ct_election *election, uint64_t id, int64_t now_ns)
@@ -342,6 +358,7 @@ void ct_election_deposed(struct ct_election *election, int64_t now_ns)
         election->died_ns = INT64_MIN;
         election->host_is_dead = false;
         look(election, now_ns);
+        recall_former(election);
     }
 }
 
@@ -500,6 +517,7 @@ static void check_won(struct ct_election *election, int64_t now_ns, struct ct_el
     todo->lost = election->host;
     todo->lost_is_dead = election->died_ns != INT64_MIN;
     todo->lost_in_time = election->host_is_dead;
+    keep_former(election);
     election->state = CT_ELECTION_HOSTING;
     election->host = election->self;
     election->host_term = election->candidacy;

@@ -129,8 +129,9 @@ struct ct_election {
     int64_t lease_ns;     /* when the last lease ended or will end */
     bool host_is_dead;    /* that host, and it was known before the lease ended */
     int64_t died_ns;      /* when the death of the last host was known; INT64_MIN = it is not */
-    /* FOLLOWING a host that has given no lease yet: the host before it, if that one is dead and
-     * this was known before its lease ended; id 0 = none. */
+    /* HOSTING, or FOLLOWING a host that has given no lease yet, while no other world is certain:
+     * the host before, if that one is dead and this was known before its lease ended; id 0 = none.
+     */
     struct ct_voter former;
     uint64_t former_term;
     int64_t former_died_ns;

@@ -37,6 +37,8 @@ struct plan {
     bool bursts;            /* faults come in groups of three */
     bool strikes;           /* hosts that were just elected are killed at once, ... */
     bool twice;             /* ... and nothing else happens after the death of the first host */
+    bool silent_first;      /* of these two, the first host's machine is cut off instead, ... */
+    bool silent_second;     /* ... or the second one's */
     bool cut_other;         /* or another machine is cut off at the same moment */
     bool same_port;         /* a later life on the first machine listens where the former one did */
     int wall_from, wall_to; /* a firewall refuses all connections between them; 0, 0 = there is none
@@ -213,6 +215,7 @@ struct event *el_event(struct sim_el *sim, int64_t at, enum kind kind, int to);
 int64_t el_clock(const struct sim_el *sim, int life);
 int64_t el_when(const struct sim_el *sim, int life, int64_t clock);
 void el_push(struct sim_el *sim, const struct event *event);
+void el_schedule(struct sim_el *sim, struct event event, int64_t at);
 void el_packet(struct sim_el *sim, int from, int machine, const struct event *event);
 void el_stream(struct sim_el *sim, int conn, bool up, const struct event *event);
 int el_intern(struct sim_el *sim, const struct ct_job_record *record);
@@ -224,6 +227,11 @@ struct event el_plain(enum what what);
 void el_probe(struct sim_el *sim, int life, uint64_t id);
 void el_reach(struct sim_el *sim, int life);
 void el_end_life(struct sim_el *sim, int life, int code);
+
+/* ---- faults ---- */
+void el_fault(struct sim_el *sim);
+/* Nobody hears this machine any more. */
+void el_silence(struct sim_el *sim, int machine);
 
 /* ---- agents ---- */
 void el_agent_up(struct sim_el *sim, int life, const struct ct_voter *host, uint64_t term,

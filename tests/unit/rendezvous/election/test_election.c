@@ -249,6 +249,38 @@ static void test_half_still_elects_if_the_next_host_dies_at_once(void **state)
     }
 }
 
+/* Two agents were elected at almost the same time. The one that gave up hosting is as good a
+ * candidate as the others when the other one dies. */
+static void test_half_still_elects_one_that_gave_up_hosting(void **state)
+{
+    struct ct_election_todo todo;
+    struct ct_voter next = rig_voter(3);
+    int64_t now_ns;
+    (void)state;
+    for (int certain = 0; certain < 2; certain++) {
+        struct ct_election e = rig_follower(2, 4);
+        ct_election_lost(&e, 100 * MS);
+        ct_election_dead(&e, 1, 101 * MS);
+        uint64_t term = rig_stand(&e, &now_ns, &todo).term;
+        rig_grant(&e, 4, term, 0, now_ns, &todo);
+        assert_true(todo.host);
+        assert_true(ct_election_followed(&e, &e.self, term, now_ns));
+        ct_election_leased(&e, now_ns, LEASE_MS);
+        struct ct_job_record record = e.record;
+        record.term = term;
+        record.formed.generation += certain;
+        assert_true(ct_election_recorded(&e, &record));
+        ct_election_deposed(&e, now_ns + MS);
+        assert_int_equal(e.host.id, certain ? 0 : 1);
+        assert_true(ct_election_followed(&e, &next, term + (UINT64_C(1) << 32), now_ns + 2 * MS));
+        ct_election_lost(&e, now_ns + 3 * MS);
+        ct_election_dead(&e, 3, now_ns + 4 * MS);
+        term = rig_stand(&e, &now_ns, &todo).term;
+        rig_grant(&e, 4, term, 0, now_ns, &todo);
+        assert_int_equal(todo.host, !certain);
+    }
+}
+
 static void test_a_host_that_was_lost_at_once_may_be_followed_again(void **state)
 {
     struct ct_voter next = rig_voter(9);
@@ -559,6 +591,7 @@ int main(void)
         cmocka_unit_test(test_who_has_voted_for_a_dead_one_stands_at_once),
         cmocka_unit_test(test_half_elects_after_a_death_that_is_known_in_time),
         cmocka_unit_test(test_half_still_elects_if_the_next_host_dies_at_once),
+        cmocka_unit_test(test_half_still_elects_one_that_gave_up_hosting),
         cmocka_unit_test(test_a_host_that_was_lost_at_once_may_be_followed_again),
         cmocka_unit_test(test_a_plan_counts_beside_the_last_world),
         cmocka_unit_test(test_there_is_no_election_before_the_first_world),

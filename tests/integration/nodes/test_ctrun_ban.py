@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine on which every generation fails first, or that fails a check, is left out and named."""
 
+import signal
+
 import testlib
 from testlib import netns
 
@@ -76,6 +78,42 @@ class Ban(testlib.Case):
         self.assertEqual([result.code for result in results], [0, 0], results)
         self.assertIn("machine node-2 at 10.9.1.2 is left out", results[0].err)
         self.assertIn("node 0 of 1", results[0].err)
+
+    def test_one_of_three_goes_on_if_another_one_is_lost_meanwhile(self):
+        """With failover, the one that is left out counts as well: without it, one of three could decide nothing."""
+        cluster = netns.Cluster(self, 3)
+        token = self.tmp / "token"
+        token.write_text("a-token-for-three-machines\n")
+        token.chmod(0o600)
+        script = """
+            case $(uname -n),$CTRUN_GENERATION in
+            node-2,*) while [ ! -e "$0" ]; do sleep 0.1; done; exit 7;;
+            node-1,0)
+                trap 'while [ ! -e "$0.end" ]; do sleep 0.1; done; exit 0' TERM
+                touch "$0.ready"
+                while :; do sleep 0.1; done;;
+            node-3,*) exec sleep 600;;
+            esac
+        """
+        jobs = [
+            self.start(
+                *node, testlib.program("ctrun"), "--nproc-per-node", "1", "--nnodes", "1:3", "--ban-after", "1",
+                "--master-addr", cluster.addresses[0], "--token-file", token, "--rdzv-conf", "join_timeout=120,failover=1",
+                "--max-restarts", "5", "--shutdown-timeout", "100", "sh", "-c", script.replace("$", "$$"), self.go,
+            ) for node in cluster.nodes
+        ]  # fmt: skip
+        for job in jobs:
+            job.wait_for("of 3, rank")
+        testlib.wait_until((self.tmp / "go.ready").exists, "the first worker")
+        self.go.touch()
+        jobs[2].wait_for("rank 1 failed on node-2")
+        jobs[2].signal(signal.SIGKILL)
+        jobs[2].wait()  # the host hears of its end before the last worker stops
+        (self.tmp / "go.end").touch()
+        results = [job.wait() for job in jobs[:2]]
+        self.assertEqual([result.code for result in results], [0, 0], results)
+        self.assertIn("this node is left out of the job", results[1].err)
+        self.assertRegex(results[0].err, r"generation \d: node 0 of 1, rank 0 of 1")
 
     def test_a_machine_that_is_needed_is_named(self):
         cluster = netns.Cluster(self, 2)

@@ -80,6 +80,13 @@ int ct_endpoint_parse(const char *text, uint16_t default_port, struct ct_endpoin
     struct ct_endpoint ep = {.port = default_port};
     const char *port = NULL;
     int rc;
+    /* A URL is what other programs take, and its parts would be called a bad port or a bad IPv6
+     * address. */
+    const char *scheme_end = strstr(text, "://");
+    if (scheme_end != NULL) {
+        return ct_err_set(err, CT_EFORMAT, "address '%s' is a URL: leave out '%.*s://'", text,
+                          (int)(scheme_end - text), text);
+    }
     if (text[0] == '[') {
         const char *close = strchr(text, ']');
         if (close == NULL || (close[1] != '\0' && close[1] != ':')) {

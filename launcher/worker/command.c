@@ -116,9 +116,21 @@ static const char *quotes_hint(const char *name)
                : "";
 }
 
+/* The dashes U+2010 to U+2015 and U+2212 in UTF-8, which word processors and web pages make of
+ * "--". */
+static bool begins_with_printed_dash(const char *name)
+{
+    const unsigned char *n = (const unsigned char *)name;
+    return n[0] == 0xe2 &&
+           ((n[1] == 0x80 && n[2] >= 0x90 && n[2] <= 0x95) || (n[1] == 0x88 && n[2] == 0x92));
+}
+
 /* What to do about a name that no folder has. */
 static const char *absence_hint(const char *name)
 {
+    if (begins_with_printed_dash(name)) {
+        return "; its first character is a printed dash: write an option with -- from the keyboard";
+    }
     if (access(name, F_OK) == 0) {
         return " (to run the one here, write ./ in front)";
     }

@@ -134,6 +134,14 @@ static void path_alone_counts_where_the_own_folder_is_unknown(void **state)
     assert_string_equal(out, "/path/tool | tool arg");
     assert_int_equal(resolve(rig, &plain, "train", out), CT_ENOENT);
     assert_non_null(strstr(out, "not found in PATH; the wheel has no trainer"));
+    const char *const dashes[] = {"\u2013max-restarts", "\u2014n", "\u2212n"};
+    for (size_t i = 0; i < sizeof(dashes) / sizeof(dashes[0]); i++) {
+        assert_int_equal(resolve(rig, &plain, dashes[i], out), CT_ENOENT);
+        assert_non_null(
+            strstr(out, "its first character is a printed dash: write an option with --"));
+    }
+    assert_int_equal(resolve(rig, &plain, "\u2026x", out), CT_ENOENT);
+    assert_null(strstr(out, "dash"));
     rig->own = own;
 }
 

@@ -43,7 +43,9 @@ static const char codes[] =
     "  127        the program or the Python interpreter was not found\n"
     "  128 + N    signal N killed the worker that failed first, or ended the job\n"
     "  any other  the exit code of the worker that failed first\n\n"
-    "A worker may exit with one of these codes, too; the report tells which it was.\n";
+    "A worker may exit with one of these codes, too; the report tells which it was.\n"
+    "Another start can help after 120, 121 and 123, but not after 119. The script\n"
+    "share/ctrun/ctrun-requeue.sbatch makes Slurm requeue such a job.\n";
 
 static const char programs[] =
     "  ctrun-stat  shows the status of a running job; without an address, that of\n"

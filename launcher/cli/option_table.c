@@ -127,8 +127,8 @@ const struct ct_option_spec ct_option_table[] = {
      "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
      .topic = CT_HELP_RESTART, ANY_TEXT(signals)},
     {CT_OPT_PREEMPT_SIGNAL, 0, false, "preempt-signal", "SIGNAL",
-     "the signal that workers get when a signal other than SIGINT ends the\n"
-     "job. Default: the same signal",
+     "the signal that workers get at a notice of preemption, which is any\n"
+     "signal but SIGINT that ends the job. Default: the same signal",
      .ctrun_only = true, .topic = CT_HELP_RESTART},
     {CT_OPT_WARM, 0, false, "warm", "[=N]",
      "keep N interpreters ready that have imported what the program imports,\n"

@@ -490,7 +490,7 @@ static void say_where(const struct fleet *fleet)
         say(fleet->out_fd,
             "its output: ctrun --attach %s shows that of %s, and on each machine what is there",
             fleet->job_id, fleet->job->hosts->list[0].name) &&
-        say(fleet->out_fd, "its status: ctrun-stat %s, while that machine hosts its store",
+        say(fleet->out_fd, "its status: ctrun-stat %s there, while the store is at that address",
             endpoint) &&
         say(fleet->out_fd, "to end it: kill the process that is named above, on one of them");
     if (!said) {

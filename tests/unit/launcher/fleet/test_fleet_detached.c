@@ -225,7 +225,7 @@ static void the_user_is_told_where_the_job_is(void **state)
         "ctrun: job 12345678 runs on 2 machines without this one: 127.0.0.3, me@127.0.0.2\n"
         "ctrun: its output: ctrun --attach 12345678 shows that of me@127.0.0.2, and on each "
         "machine what is there\n"
-        "ctrun: its status: ctrun-stat 127.0.0.2:4321, while that machine hosts its store\n"
+        "ctrun: its status: ctrun-stat 127.0.0.2:4321 there, while the store is at that address\n"
         "ctrun: to end it: kill the process that is named above, on one of them\n");
     assert_non_null(strstr(s->told, "me@127.0.0.2: process 7, its output is in /x there\n"));
     assert_non_null(strstr(s->told, "127.0.0.3: process 7, its output is in /x there\n"));
@@ -404,7 +404,7 @@ static void a_store_that_nobody_finds_is_told(void **state)
     prepare(s, "no..where", "--master-port 4321", RUNS);
     write_script(s, "ssh", "case $2 in -G) echo hostname 127.0.0.9;; *) " RUNS " esac\n");
     assert_int_equal(start(s, &err), 0);
-    assert_non_null(strstr(s->said, "ctrun-stat 127.0.0.9:4321, "));
+    assert_non_null(strstr(s->said, "ctrun-stat 127.0.0.9:4321 there"));
 }
 
 static void an_agent_that_is_missing_is_named(void **state)

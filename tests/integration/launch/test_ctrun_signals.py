@@ -61,6 +61,19 @@ class Signals(testlib.Case):
         self.assertEqual(job.wait().code, -signal.SIGTERM)
         testlib.wait_until(lambda: job.family() == [], "no worker is left")
 
+    def test_slurm_line_of_the_manual(self):
+        page = (testlib.SOURCE_ROOT / "man" / "ctrun.1").read_text()
+        section = page.partition(".Ss Signals\n")[2].partition("\n.Sh ")[0]
+        self.assertIn("#SBATCH --signal=USR1@", section)
+        options = section.partition("srun ctrun ")[2].partition("\\e")[0].split()
+        script = self.script("polite.py", POLITE)
+        for args, code in ((["--preempt-signal", "SIGUSR1"], -signal.SIGUSR1), (options, PREEMPTED)):
+            with self.subTest(args=args):
+                job = self.start_up(1, *args, script)
+                job.signal(signal.SIGUSR1)
+                self.assertEqual(job.wait().code, code)
+                testlib.wait_until(lambda: job.family() == [], "no worker is left")
+
     def test_children_of_a_worker_hear_it_after_the_worker(self):
         # The worker's handler finds its child alive, as a data loader must be during a checkpoint.
         script = self.script(

@@ -52,6 +52,7 @@ struct waiter {
     int pipe, signals, console;
     int out_fd, err_fd;
     bool listens;  /* to standard input */
+    bool cut_off;  /* it has ended, and so the job was told to end */
     bool shown;    /* something of the job */
     char line[32]; /* of standard input */
     size_t line_len;
@@ -325,6 +326,7 @@ static void take_input(struct waiter *waiter)
     ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
     if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) {
         waiter->listens = false;
+        waiter->cut_off = true;
         (void)kill(waiter->child, SIGHUP);
     }
     for (ssize_t i = 0; i < n; i++) {
@@ -411,6 +413,9 @@ static void say_why(const struct waiter *waiter, int status)
 {
     char text[2 * CT_STATE_FOLDER_MAX];
     int len = 0;
+    if (waiter->cut_off && (WIFEXITED(status) || WTERMSIG(status) == SIGHUP)) {
+        return; /* the ctrun that has started this one knows why it ended the job */
+    }
     if (WIFSIGNALED(status)) {
         len =
             snprintf(text, sizeof(text),

@@ -154,6 +154,7 @@ class Loopback(DetachedCase):
         self.assertEqual(done.code, 1, done)
         self.assertRegex(done.err, r"ctrun: nowhere: ctrun could not be started there: .* code 255")
         self.assertIn(f'what to do: "{self.agent} nowhere true" must work without a question', done.err)
+        self.assertNotIn("was killed by", done.err)  # the other machine's job, which ctrun itself has ended
         self.assertEqual(done.out, "")
         self.assert_nothing_is_left(job.cookie)
 

@@ -505,6 +505,31 @@ static void words_of_another_ctrun_are_signals(void **state)
     }
 }
 
+static int die_of_the_end(struct scene *s)
+{
+    sigset_t hangup;
+    sigemptyset(&hangup);
+    sigaddset(&hangup, SIGHUP);
+    (void)signal(SIGHUP, SIG_DFL);
+    (void)sigprocmask(SIG_UNBLOCK, &hangup, NULL);
+    (void)await_signal(s);
+    return 1;
+}
+
+static void an_end_that_another_ctrun_wants_is_not_told(void **state)
+{
+    struct scene *s = *state;
+    char said[TEXT_MAX];
+    begin_with_input(s, "", true, die_of_the_end);
+    assert_int_equal(s->exit_code, 128 + SIGHUP);
+    assert_string_equal(read_all(s->err, said), "");
+    assert_int_equal(count_folders(s), 0);
+    begin_with_input(s, "", true, return_signal);
+    assert_string_equal(read_all(s->err, said), "");
+    begin_with_input(s, "", true, be_killed);
+    assert_non_null(strstr(read_all(s->err, said), " was killed by SIGKILL before"));
+}
+
 static int outlive_parent(struct scene *s)
 {
     int died_with = -1;
@@ -662,6 +687,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(an_end_without_a_word_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(a_job_that_is_killed_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(signals_are_passed_on_until_the_job_runs, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_end_that_another_ctrun_wants_is_not_told, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(words_of_another_ctrun_are_signals, setup, teardown),
         cmocka_unit_test_setup_teardown(another_ctrun_is_told_in_one_line, setup, teardown),
         cmocka_unit_test_setup_teardown(the_run_id_is_found_in_the_id, setup, teardown),

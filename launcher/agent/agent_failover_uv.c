@@ -23,6 +23,7 @@
 
 #include "common/clock.h"
 #include "common/exit_code.h"
+#include "common/host_list.h"
 #include "rendezvous/admission/voter_id.h"
 #include "rendezvous/election/arbiter.h"
 
@@ -637,6 +638,27 @@ void ct_agent_failover_world(struct ct_agent_run *run)
     if (state(run)->state != CT_ELECTION_LOOKING && run->failover.pledged_ns != 0) {
         /* The host has heard the pledge. */
         ct_elector_leased(run->failover.elector, run->failover.pledged_ns, lease_ms(run));
+    }
+}
+
+void ct_agent_failover_others(const struct ct_agent_run *run, char out[CT_HOST_LIST_MAX])
+{
+    const char *addresses[CT_VOTERS_MAX];
+    int count = 0;
+    out[0] = '\0';
+    if (run->failover.elector == NULL) {
+        return;
+    }
+    const struct ct_job_record *record = &state(run)->record;
+    const struct ct_world_voters *world =
+        record->planned.generation > record->formed.generation ? &record->planned : &record->formed;
+    for (int i = 0; i < world->count; i++) {
+        if (world->list[i].id != state(run)->self.id) {
+            addresses[count++] = world->list[i].address;
+        }
+    }
+    if (count > 0) {
+        ct_host_list_text(addresses, count, out, CT_HOST_LIST_MAX);
     }
 }
 

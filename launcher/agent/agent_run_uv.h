@@ -8,6 +8,7 @@
 #ifndef CT_LAUNCHER_AGENT_AGENT_RUN_UV_H
 #define CT_LAUNCHER_AGENT_AGENT_RUN_UV_H
 
+#include "common/host_list.h"
 #include "common/job_registry.h"
 #include "common/log.h"
 #include "launcher/agent/agent.h"
@@ -327,6 +328,10 @@ bool ct_agent_failover_lost(struct ct_agent_run *run, const struct ct_err *why);
 /* The time that workers may take to stop: `grace_ms`, or what is left before others may start the
  * next world without this node. */
 int64_t ct_agent_failover_grace_ms(const struct ct_agent_run *run, int64_t grace_ms);
+
+/* Gives the addresses of the other machines of this world that may go on with the job when this
+ * one is lost; "" = it ends then. */
+void ct_agent_failover_others(const struct ct_agent_run *run, char out[CT_HOST_LIST_MAX]);
 
 void ct_agent_failover_close(struct ct_agent_run *run);
 

@@ -79,9 +79,10 @@ static void carry_out(struct ct_agent_run *run, const struct ct_agent_update *up
         run->outcome.exit_code = update->exit_code;
     }
     if (update->say & CT_AGENT_SAY_STARTED) {
-        char address[CT_ADDR_JOIN_MAX];
+        char address[CT_ADDR_JOIN_MAX], others[CT_HOST_LIST_MAX];
         ct_agent_store_reached(run, address);
-        ct_detach_started(run->job->detach, address);
+        ct_agent_failover_others(run, others);
+        ct_detach_started(run->job->detach, address, others);
         ct_job_story_started(&run->report.story, ct_clock_now(NULL));
         ct_trace_job_end(&run->trace.data, CT_TRACE_SPAWN, NULL, ct_clock_now(NULL));
         ct_agent_keep_report(run);

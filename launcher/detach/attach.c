@@ -191,6 +191,27 @@ static int follow(struct viewer *viewer)
     }
 }
 
+/* The job's ctrun was killed. Its end is known only if no other machine can go on with the job:
+ * then a script may start it again. */
+static int tell_killed(const struct viewer *viewer)
+{
+    const struct ct_detached_job *job = &viewer->entry.job;
+    bool plain = ct_detached_job_is_name(job->word); /* to a shell */
+    if (job->others[0] == '\0') {
+        say(viewer,
+            "job %s has ended without an exit code: its ctrun on %s was killed, or the machine was "
+            "restarted",
+            job->id, job->host);
+        return CT_EXIT_NODE_LOST;
+    }
+    say(viewer,
+        "job %s: its ctrun on %s was killed, or the machine was restarted, so its end is not known "
+        "here; the job's other machines may go on with it: ctrun --attach%s%s on one of %s shows "
+        "it, also after its end, and what to tell ctrun-stat",
+        job->id, job->host, plain ? " " : "", plain ? job->word : "", job->others);
+    return CT_EXIT_SETUP;
+}
+
 /* Says how the job has ended, and returns its exit code. */
 static int tell_end(struct viewer *viewer)
 {
@@ -201,11 +222,7 @@ static int tell_end(struct viewer *viewer)
     struct tm local;
     if (!ct_state_folder_read_fd(viewer->exit, end, sizeof(end)) ||
         !ct_detached_job_exit_parse(end, &exit_code, &ended_s)) {
-        say(viewer,
-            "job %s has ended without an exit code: its ctrun on %s was killed, or the machine was "
-            "restarted",
-            id, viewer->entry.job.host);
-        return CT_EXIT_NODE_LOST;
+        return tell_killed(viewer);
     }
     time_t ended = (time_t)ended_s;
     if (localtime_r(&ended, &local) != NULL) {

@@ -233,6 +233,15 @@ static void follow_parent(pid_t parent)
     }
 }
 
+/* With --hosts, the id is that of the job, a dash and the number of the machine. */
+static void fill_word(const struct ct_detach_spec *spec, struct ct_detached_job *job)
+{
+    const char *dash = spec->options->agent_job != NULL ? strrchr(job->id, '-') : NULL;
+    const char *word = dash != NULL ? job->id : spec->run_id;
+    int len = dash != NULL ? (int)(dash - job->id) : (int)sizeof(job->word) - 1;
+    (void)snprintf(job->word, sizeof(job->word), "%.*s", len, word);
+}
+
 static int begin_child(struct ct_detach *detach, const struct ct_detach_spec *spec, int console,
                        pid_t parent, struct ct_err *err)
 {
@@ -246,19 +255,21 @@ static int begin_child(struct ct_detach *detach, const struct ct_detach_spec *sp
     }
     describe_self(job, spec->host);
     (void)snprintf(job->run_id, sizeof(job->run_id), "%s", spec->run_id);
+    fill_word(spec, job);
     ct_options_program(spec->options, job->program);
     detach->begun = true;
     write_exit(detach, -1);
     return write_record(detach->folder, job, err);
 }
 
-void ct_detach_started(struct ct_detach *detach, const char *address)
+void ct_detach_started(struct ct_detach *detach, const char *address, const char *others)
 {
     if (detach == NULL || !detach->begun) {
         return;
     }
-    if (strcmp(detach->job.address, address) != 0) {
+    if (strcmp(detach->job.address, address) != 0 || strcmp(detach->job.others, others) != 0) {
         (void)snprintf(detach->job.address, sizeof(detach->job.address), "%s", address);
+        (void)snprintf(detach->job.others, sizeof(detach->job.others), "%s", others);
         int rc = write_record(detach->folder, &detach->job, NULL); /* the id still finds the job */
         (void)rc;
     }

@@ -50,9 +50,10 @@ enum { CT_DETACH_LEFT = 1 };
 CT_MUST_CHECK int ct_detach_begin(struct ct_detach *detach, const struct ct_detach_spec *spec,
                                   int out_fd, int err_fd, int *exit_code, struct ct_err *err);
 
-/* The workers run, perhaps again; `address` (HOST:PORT) is that of the job's store now. NULL is
- * allowed. */
-void ct_detach_started(struct ct_detach *detach, const char *address);
+/* The workers run, perhaps again; `address` (HOST:PORT) is that of the job's store now, and
+ * `others` names the machines that may go on with the job when this one is lost, "" = none. NULL is
+ * allowed for `detach`. */
+void ct_detach_started(struct ct_detach *detach, const char *address, const char *others);
 
 /* The job has ended with this code. */
 void ct_detach_end(struct ct_detach *detach, int exit_code);

@@ -63,6 +63,10 @@ int ct_detached_job_print(const struct ct_detached_job *job, struct ct_buf *out)
     add_line(out, "run-id", job->run_id);
     add_line(out, "address", job->address);
     add_line(out, "program", job->program);
+    if (job->others[0] != '\0') {
+        add_line(out, "others", job->others);
+        add_line(out, "word", job->word);
+    }
     if (job->via[0] != '\0') {
         add_line(out, "via", job->via);
         add_line(out, "agent", job->agent);
@@ -90,6 +94,8 @@ static bool take_field(const char *key, const char *value, struct ct_detached_jo
         {"run-id", job->run_id, sizeof(job->run_id)},
         {"address", job->address, sizeof(job->address)},
         {"program", job->program, sizeof(job->program)},
+        {"others", job->others, sizeof(job->others)},
+        {"word", job->word, sizeof(job->word)},
         {"via", job->via, sizeof(job->via)},
         {"agent", job->agent, sizeof(job->agent)},
         {"ctrun", job->ctrun, sizeof(job->ctrun)},

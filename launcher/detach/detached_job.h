@@ -10,6 +10,7 @@
 #include "common/addr.h"
 #include "common/buf.h"
 #include "common/err.h"
+#include "common/host_list.h"
 #include "common/job_registry.h"
 
 #include <stdbool.h>
@@ -42,6 +43,10 @@ struct ct_detached_job {
     int64_t begun_s;                       /* Unix time */
     char address[CT_JOB_ADDRESS_MAX];      /* HOST:PORT of its store; "" = not known yet */
     char program[CT_JOB_PROGRAM_MAX];
+    /* Names the machines that may go on with the job when this one is lost, and `word` is what
+     * --attach finds it by there. "" = the job ends then. */
+    char others[CT_HOST_LIST_MAX];
+    char word[CT_DETACHED_ID_MAX];
     /* On a machine that has only started the job: the machine that shows it, the launch agent that
      * leads there, and the path of ctrun there. "" = the job is here. */
     char via[CT_HOST_MAX];

@@ -122,12 +122,19 @@ class Loopback(DetachedCase):
         watching = self.attach(1)
         watching.wait_for("rank 2 up")
         os.kill(self.pid_of(job, 0), signal.SIGKILL)  # that of the store
+        left = self.attach(0, job).wait()
+        self.assertEqual(left.code, 1, left)
+        self.assertIn(f"other machines may go on with it: ctrun --attach {job} on one of 127.0.0.", left.err)
         watching.wait_for("rank 0 up")
         self.end(0)
         done = watching.wait()
         self.assertEqual(done.code, 0, done)
         self.assertIn("hosts the job's store now", done.out)
-        self.assertEqual(self.attach(0, job).wait().code, 121)
+        for one in (self.attach(0, job), self.start_ctrun("--attach", job, env=self.own)):
+            done = one.wait()
+            self.assertEqual(done.code, 1, done)  # a script must not start the job again
+            self.assertNotIn("has ended", done.err)
+        self.assertEqual(self.attach(1, job).wait().code, 0)
 
     def test_one_of_them_ends_the_job(self):
         job = self.detach()
@@ -265,6 +272,19 @@ class RealSsh(SshCase, DetachedCase):
             done = one.wait()
             self.assertEqual(done.code, 0, done)
             self.assertIn(f"rank {rank} ends", done.out)
+
+    def test_another_machine_tells_of_the_end(self):
+        self.set_up_machines(4)
+        job = self.detach("--nnodes", "2:3", "--max-restarts", "3")
+        watching = self.attach(2, job)
+        watching.wait_for("rank 1 up")
+        os.kill(int(self.records()[f"{job}-0"]["pid"]), signal.SIGKILL)
+        watching.wait_for("rank 0 up")
+        found = re.search(r"ctrun (--attach \S+) on one of (\S+) shows it", self.attach(1, f"{job}-0").wait().err)
+        self.assertEqual(found.group(1), f"--attach {job}")
+        self.assertEqual(found.group(2), "10.9.1.[3-4]")
+        self.end(0)
+        self.assertEqual(watching.wait().code, 0)
 
     def test_the_machine_of_the_store_is_lost_after_it(self):
         self.set_up_machines(4)

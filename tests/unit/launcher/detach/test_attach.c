@@ -222,6 +222,23 @@ static void a_job_that_was_killed_has_no_code(void **state)
                                     "here was killed, or the machine was restarted\n"));
 }
 
+static void a_job_that_others_may_go_on_with_has_not_ended(void **state)
+{
+    struct scene *s = *state;
+    struct ct_detached_job job = job_of(NOBODY);
+    (void)snprintf(job.others, sizeof(job.others), "10.9.1.[2-3]");
+    (void)snprintf(job.word, sizeof(job.word), "a1");
+    make(s, "a1-0", &job, "last\n", -1);
+    assert_int_equal(attach(s, "a1"), CT_EXIT_SETUP);
+    assert_null(strstr(s->told, "has ended"));
+    assert_non_null(strstr(s->told, "may go on with it: ctrun --attach a1 on one of 10.9.1.[2-3] "
+                                    "shows it"));
+    (void)snprintf(job.word, sizeof(job.word), "a 1; ls");
+    make(s, "a2", &job, "last\n", -1);
+    assert_int_equal(attach(s, "a2"), CT_EXIT_SETUP);
+    assert_non_null(strstr(s->told, "ctrun --attach on one of"));
+}
+
 /* ---- while it runs --------------------------------------------------------------------------- */
 
 /* In the job: waits until this much was shown. */
@@ -495,6 +512,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(of_a_long_console_whole_lines_of_the_end_are_shown, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_job_that_was_killed_has_no_code, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_job_that_others_may_go_on_with_has_not_ended, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_job_is_followed_to_its_end, setup, teardown),
         cmocka_unit_test_setup_teardown(ctrl_c_leaves_the_job_alone, setup, teardown),
         cmocka_unit_test_setup_teardown(a_reader_that_leaves_needs_no_word, setup, teardown),

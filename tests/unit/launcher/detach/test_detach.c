@@ -183,7 +183,7 @@ static int end_job(pid_t pid, int signo)
 
 static int run_until_signal(struct scene *s)
 {
-    ct_detach_started(&s->detach, ADDRESS);
+    ct_detach_started(&s->detach, ADDRESS, "");
     int signo = await_signal(s);
     ct_detach_end(&s->detach, 7);
     ct_detach_end(&s->detach, 8); /* too late */
@@ -196,8 +196,8 @@ static void without_the_option_nothing_happens(void **state)
     struct ct_err err = {0};
     s->options.detach = false;
     assert_int_equal(begin(s, NULL, &err), 0);
-    ct_detach_started(&s->detach, ADDRESS);
-    ct_detach_started(NULL, ADDRESS);
+    ct_detach_started(&s->detach, ADDRESS, "");
+    ct_detach_started(NULL, ADDRESS, "");
     ct_detach_end(&s->detach, 0);
     assert_int_equal(s->root, CT_ENOENT);
     assert_int_equal(s->exit_code, -1);
@@ -247,9 +247,9 @@ static void its_folder_says_what_becomes_of_it(void **state)
 
 static int move_store(struct scene *s)
 {
-    ct_detach_started(&s->detach, ADDRESS);
+    ct_detach_started(&s->detach, ADDRESS, "");
     (void)await_signal(s);
-    ct_detach_started(&s->detach, "[::1]:29501");
+    ct_detach_started(&s->detach, "[::1]:29501", "");
     (void)kill(getppid(), SIGUSR1);
     (void)await_signal(s);
     return 0;
@@ -323,7 +323,7 @@ static int write_much(struct scene *s)
     if (write(STDERR_FILENO, lines, sizeof(lines)) != (ssize_t)sizeof(lines)) {
         return 1;
     }
-    ct_detach_started(&s->detach, ADDRESS);
+    ct_detach_started(&s->detach, ADDRESS, "");
     return await_signal(s);
 }
 
@@ -533,7 +533,7 @@ static void an_end_that_another_ctrun_wants_is_not_told(void **state)
 static int outlive_parent(struct scene *s)
 {
     int died_with = -1;
-    ct_detach_started(&s->detach, ADDRESS);
+    ct_detach_started(&s->detach, ADDRESS, "");
     (void)prctl(PR_GET_PDEATHSIG, &died_with);
     (void)await_signal(s);
     return died_with;

@@ -54,9 +54,13 @@ static void a_record_is_read_as_it_was_written(void **state)
     struct ct_detached_job job = job_1;
     (void)state;
     (void)snprintf(job.program, sizeof(job.program), "a\nhost evil");
+    (void)snprintf(job.others, sizeof(job.others), "node-[2-3]");
+    (void)snprintf(job.word, sizeof(job.word), "exp");
     assert_int_equal(ct_detached_job_print(&job, &text), 0);
     assert_true(ct_detached_job_parse(ct_buf_cstr(&text), &job));
     assert_string_equal(job.program, "a?host evil"); /* it stays one line */
+    assert_string_equal(job.others, "node-[2-3]");
+    assert_string_equal(job.word, "exp");
     assert_string_equal(job.host, "node-1");
     assert_string_equal(job.place, "boot/pid");
     assert_string_equal(job.run_id, "my job");

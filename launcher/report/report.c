@@ -428,9 +428,5 @@ int ct_report_failure(const struct ct_report *report, struct ct_buf *out)
         ct_buf_addf(out, CT_REPORT_PREFIX "log files of rank %d: %s\n", failed->rank,
                     report->log_folder);
     }
-    if (report->restarts > 0 && !restart_left) {
-        ct_buf_addf(out, CT_REPORT_PREFIX "no restarts are left (--max-restarts %d)\n",
-                    report->max_restarts);
-    }
     return ct_buf_status(out);
 }

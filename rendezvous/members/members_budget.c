@@ -21,8 +21,15 @@
 bool members_budget_take(struct ct_members *m, int64_t now_ns)
 {
     char window[CT_RESTARTS_WINDOW_TEXT];
-    if (m->charged || m->restarts >= m->job.max_restarts) {
-        return m->charged;
+    if (m->charged) {
+        return true;
+    }
+    if (m->restarts >= m->job.max_restarts) {
+        if (m->restarts > 0) { /* else nobody has asked for restarts */
+            (void)snprintf(m->no_restart, sizeof(m->no_restart),
+                           "no restarts are left (--max-restarts %d)", m->job.max_restarts);
+        }
+        return false;
     }
     if (!ct_restarts_allowed(&m->counts, &m->job.limits, now_ns / CT_NS_PER_MS)) {
         (void)snprintf(m->no_restart, sizeof(m->no_restart),

@@ -211,7 +211,7 @@ if generation < int(sys.argv[1]):
         result = self.ctrun("-n", "2", "--max-restarts", "1", script, "9")
         self.assertEqual(result.code, 137, result)
         self.assertEqual(result.err.count("rank 1 failed"), 2, result)
-        self.assertIn("no restarts are left (--max-restarts 1)", result.err)
+        self.assertEqual(result.err.count("no restarts are left (--max-restarts 1)"), 1, result)
 
     def test_restart_is_quick(self):
         # As a program does that links ctworker(3): its first step is done (common/progress_page.h).

@@ -229,7 +229,7 @@ class Budget(testlib.Case):
     def test_both_limits_hold(self):
         result = self.ctrun("--restart-budget", "5/1h", "--max-restarts", "1", "sh", "-c", "exit 7")
         self.assertEqual(result.code, 7, result)
-        self.assertIn("no restarts are left (--max-restarts 1)", result.err)
+        self.assertEqual(result.err.count("no restarts are left (--max-restarts 1)"), 1, result)
         self.assertNotIn("--restart-budget", result.err)
 
     def test_the_window_moves_on(self):

@@ -149,6 +149,13 @@ class Nodes(testlib.Case):
         for job in jobs:
             self.assertIn("the very reason", job.err)
 
+    def test_every_machine_says_once_that_no_restart_is_left(self):
+        command = ("--no-python", "sh", "-c", "[ $$GROUP_RANK = 0 ] && exec sleep 600; exit 7")
+        for job in self.start_all("--max-restarts", 2, workers=1, command=command):
+            result = job.wait()
+            self.assertEqual(result.code, 7, result)
+            self.assertEqual(result.err.count("no restarts are left (--max-restarts 2)"), 1, result)
+
     def test_a_killed_agent_is_told_at_once(self):
         jobs = self.start_all()
         self.wait_up(jobs, 0)

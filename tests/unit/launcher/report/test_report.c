@@ -203,8 +203,7 @@ static void consequences_are_told_from_the_cause(void **state)
                  "ctrun: processes that workers left behind, now ended: 4\n"
                  "ctrun: processes that did not stop in time and were killed: 1\n"
                  "ctrun: processes that cannot be killed (stuck in the kernel, see dmesg): 2\n"
-                 "ctrun: what to do: think\n"
-                 "ctrun: no restarts are left (--max-restarts 2)\n");
+                 "ctrun: what to do: think\n");
 }
 
 static void no_line_is_printed_twice(void **state)

@@ -34,6 +34,7 @@ static void test_all_are_stopped_and_start_again(void **state)
     say(&s, 1, CT_MSG_STOPPED, 1);
     say(&s, 2, CT_MSG_STOPPED, 1);
     HEARS(&s, 2, "over=9");
+    assert_string_equal(s.nodes[2].last_text, "no restarts are left (--max-restarts 1)");
     assert_int_equal(s.nodes[2].last_failure.rank, 0);
     end(&s);
 }

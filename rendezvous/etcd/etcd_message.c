@@ -286,6 +286,13 @@ static bool says(const struct problem *p, const char *words)
     return strstr(p->message, words) != NULL;
 }
 
+/* Of an answer that is none of etcd's: may it come from a proxy, or from an etcd that is starting?
+ */
+static bool is_away(long status)
+{
+    return status >= 500 && status != 501; /* "not implemented" comes from another server */
+}
+
 /* What a server says about a login is not shown, since it could repeat the password. */
 static enum ct_etcd_next judge_login(const struct problem *p, long status, int *rc,
                                      struct ct_err *err)
@@ -294,6 +301,11 @@ static enum ct_etcd_next judge_login(const struct problem *p, long status, int *
         return FAIL(CT_ETCD_GIVE_UP, CT_EPERM,
                     "authentication failed: wrong user name or password, see ETCDCTL_USER and "
                     "ETCDCTL_PASSWORD");
+    }
+    if (p->code == 0 && !is_away(status)) {
+        return FAIL(CT_ETCD_ELSEWHERE, CT_EPROTO,
+                    "no etcd of version 3.4 or newer answers the login there (HTTP status %ld)",
+                    status);
     }
     return FAIL(CT_ETCD_ELSEWHERE, CT_EIO, "cannot log in (HTTP status %ld, code %d)", status,
                 p->code);
@@ -318,7 +330,9 @@ static enum ct_etcd_next judge(enum ct_etcd_call call, const struct problem *p, 
     }
     switch (p->code) {
     case GRPC_PERMISSION_DENIED:
-        return FAIL(CT_ETCD_GIVE_UP, CT_EPERM, "the user may not read and write these keys: %s",
+        return FAIL(CT_ETCD_GIVE_UP, CT_EPERM,
+                    "the user may not read and write the job's key: grant it a role that may "
+                    "readwrite the prefix /ctrun/ (etcdctl role grant-permission): %s",
                     message);
     case GRPC_CANCELLED:
     case GRPC_UNKNOWN:
@@ -334,7 +348,7 @@ static enum ct_etcd_next judge(enum ct_etcd_call call, const struct problem *p, 
     if (p->message[0] != '\0' && p->code != 0) {
         return FAIL(CT_ETCD_GIVE_UP, CT_EINVAL, "it refuses the request: %s", message);
     }
-    if (status >= 500) {
+    if (is_away(status)) {
         return FAIL(CT_ETCD_ELSEWHERE, CT_EIO, "it cannot answer now (HTTP status %ld)", status);
     }
     return FAIL(CT_ETCD_ELSEWHERE, CT_EPROTO,

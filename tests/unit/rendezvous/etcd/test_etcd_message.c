@@ -205,7 +205,8 @@ static void test_errors_are_told_apart(void **state)
         {"{\"error\":\"etcdserver: permission denied\",\"message\":\"etcdserver: permission "
          "denied\",\"code\":7}",
          403, CT_ETCD_GIVE_UP, CT_EPERM,
-         "the user may not read and write these keys: etcdserver: permission denied"},
+         "the user may not read and write the job's key: grant it a role that may readwrite the "
+         "prefix /ctrun/ (etcdctl role grant-permission): etcdserver: permission denied"},
         {"{\"code\":5,\"message\":\"etcdserver: requested lease not found\",\"details\":[]}", 404,
          CT_ETCD_GIVE_UP, CT_ENOENT, "the lease has ended"},
         {"{\"code\":14,\"message\":\"etcdserver: request timed out\",\"details\":[]}", 503,
@@ -224,6 +225,8 @@ static void test_errors_are_told_apart(void **state)
         {"<html>", 302, CT_ETCD_ELSEWHERE, CT_EPROTO,
          "no etcd of version 3.4 or newer answers there (HTTP status 302)"},
         {"", 502, CT_ETCD_ELSEWHERE, CT_EIO, "it cannot answer now (HTTP status 502)"},
+        {"<html>", 501, CT_ETCD_ELSEWHERE, CT_EPROTO,
+         "no etcd of version 3.4 or newer answers there (HTTP status 501)"},
         {"{\"error\":1,\"code\":\"x\",\"message\":[]}", 400, CT_ETCD_ELSEWHERE, CT_EPROTO,
          "no etcd of version 3.4 or newer answers there (HTTP status 400)"},
         {"{\"error\":null}", 200, CT_ETCD_ELSEWHERE, CT_EPROTO,
@@ -406,6 +409,12 @@ static void test_logins(void **state)
         assert_null(token);
     }
     /* A server that repeats what it was sent does not bring the password into a message. */
+    assert_int_equal(read_login(501, "<html>", &token, &rc), CT_ETCD_ELSEWHERE);
+    assert_int_equal(rc, CT_EPROTO);
+    assert_string_equal(err.text, "no etcd of version 3.4 or newer answers the login there (HTTP "
+                                  "status 501)");
+    assert_int_equal(read_login(502, "", &token, &rc), CT_ETCD_ELSEWHERE);
+    assert_int_equal(rc, CT_EIO);
     assert_int_equal(read_login(400, "{\"message\":\"bad secret\",\"code\":3}", &token, &rc),
                      CT_ETCD_ELSEWHERE);
     assert_null(strstr(err.text, "secret"));

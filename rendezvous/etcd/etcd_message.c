@@ -286,13 +286,6 @@ static bool says(const struct problem *p, const char *words)
     return strstr(p->message, words) != NULL;
 }
 
-/* Of an answer that is none of etcd's: may it come from a proxy, or from an etcd that is starting?
- */
-static bool is_away(long status)
-{
-    return status >= 500 && status != 501; /* "not implemented" comes from another server */
-}
-
 /* What a server says about a login is not shown, since it could repeat the password. */
 static enum ct_etcd_next judge_login(const struct problem *p, long status, int *rc,
                                      struct ct_err *err)
@@ -302,7 +295,7 @@ static enum ct_etcd_next judge_login(const struct problem *p, long status, int *
                     "authentication failed: wrong user name or password, see ETCDCTL_USER and "
                     "ETCDCTL_PASSWORD");
     }
-    if (p->code == 0 && !is_away(status)) {
+    if (p->code == 0) {
         return FAIL(CT_ETCD_ELSEWHERE, CT_EPROTO,
                     "no etcd of version 3.4 or newer answers the login there (HTTP status %ld)",
                     status);
@@ -347,9 +340,6 @@ static enum ct_etcd_next judge(enum ct_etcd_call call, const struct problem *p, 
     }
     if (p->message[0] != '\0' && p->code != 0) {
         return FAIL(CT_ETCD_GIVE_UP, CT_EINVAL, "it refuses the request: %s", message);
-    }
-    if (is_away(status)) {
-        return FAIL(CT_ETCD_ELSEWHERE, CT_EIO, "it cannot answer now (HTTP status %ld)", status);
     }
     return FAIL(CT_ETCD_ELSEWHERE, CT_EPROTO,
                 "no etcd of version 3.4 or newer answers there (HTTP status %ld)", status);

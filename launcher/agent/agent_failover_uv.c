@@ -649,9 +649,7 @@ void ct_agent_failover_others(const struct ct_agent_run *run, char out[CT_HOST_L
     if (run->failover.elector == NULL) {
         return;
     }
-    const struct ct_job_record *record = &state(run)->record;
-    const struct ct_world_voters *world =
-        record->planned.generation > record->formed.generation ? &record->planned : &record->formed;
+    const struct ct_world_voters *world = ct_job_record_newest(&state(run)->record);
     for (int i = 0; i < world->count; i++) {
         if (world->list[i].id != state(run)->self.id) {
             addresses[count++] = world->list[i].address;

@@ -19,10 +19,15 @@ int ct_job_record_compare(const struct ct_job_record *a, const struct ct_job_rec
     return (a->version > b->version) - (a->version < b->version);
 }
 
+const struct ct_world_voters *ct_job_record_newest(const struct ct_job_record *record)
+{
+    return record->planned.generation > record->formed.generation ? &record->planned
+                                                                  : &record->formed;
+}
+
 int ct_job_record_generation(const struct ct_job_record *record)
 {
-    return record->planned.generation > record->formed.generation ? record->planned.generation
-                                                                  : record->formed.generation;
+    return ct_job_record_newest(record)->generation;
 }
 
 const struct ct_voter *ct_job_record_find(const struct ct_job_record *record, uint64_t id)

@@ -48,7 +48,10 @@ void ct_job_record_init(struct ct_job_record *record);
  * `b`. */
 int ct_job_record_compare(const struct ct_job_record *a, const struct ct_job_record *b);
 
-/* The newest generation on record; -1 = none. */
+/* The newest world on record, which may be one that was only proposed. */
+const struct ct_world_voters *ct_job_record_newest(const struct ct_job_record *record);
+
+/* Its generation; -1 = there is no world on record. */
 int ct_job_record_generation(const struct ct_job_record *record);
 
 /* Returns the voter with this id in either world, or NULL. If both have it, that of the newer one

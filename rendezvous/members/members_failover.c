@@ -42,16 +42,10 @@ static struct members_lost *lost_of(struct members_failover *f, uint64_t id)
     return NULL;
 }
 
-/* The newest world that the former host has left behind. */
-static const struct ct_world_voters *last_world(const struct members_failover *f)
-{
-    return f->found.planned.generation >= 0 ? &f->found.planned : &f->found.formed;
-}
-
 static void describe_loss(struct members_failover *f)
 {
     const struct ct_members_failover *options = &f->options;
-    const struct ct_world_voters *world = last_world(f);
+    const struct ct_world_voters *world = ct_job_record_newest(&f->found);
     const struct ct_voter *voter = ct_world_voters_find(world, options->ended_by.id);
     const char *address = voter != NULL ? voter->address : options->ended_by.address;
     f->loss = (struct ct_failure){
@@ -351,7 +345,8 @@ static int64_t fence_of(const struct ct_members *m, const struct ct_world_voters
 static int64_t fence_of_others(const struct ct_members *m)
 {
     const struct members_failover *f = m->failover;
-    bool inherited = f->elected && !f->served && last_world(f)->count == CT_VOTERS_MAX;
+    bool inherited =
+        f->elected && !f->served && ct_job_record_newest(&f->found)->count == CT_VOTERS_MAX;
     int64_t fence_ns = later(f->forgotten_ns, inherited ? f->options.fence_ns : INT64_MIN);
     for (int i = 0; i < CT_VOTERS_BOTH; i++) {
         const struct members_lost *lost = &f->lost[i];
@@ -537,7 +532,7 @@ bool members_failover_arbiter_left(struct ct_members *m)
 /* Gives a node of the last world its node rank back, unless somebody has it. */
 static void give_rank_back(const struct ct_members *m, struct ct_member *member)
 {
-    const struct ct_world_voters *world = last_world(m->failover);
+    const struct ct_world_voters *world = ct_job_record_newest(&m->failover->found);
     const struct ct_voter *voter = ct_world_voters_find(world, member->voter.id);
     if (voter == NULL) {
         return;

@@ -25,7 +25,7 @@ bool members_budget_take(struct ct_members *m, int64_t now_ns)
         return true;
     }
     if (m->restarts >= m->job.max_restarts) {
-        if (m->restarts > 0) { /* else nobody has asked for restarts */
+        if (m->job.max_restarts > 0) { /* else nobody has asked for restarts */
             (void)snprintf(m->no_restart, sizeof(m->no_restart),
                            "no restarts are left (--max-restarts %d)", m->job.max_restarts);
         }

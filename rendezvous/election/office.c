@@ -139,8 +139,7 @@ int ct_office_propose_world(struct ct_office *office, const struct ct_world_vote
         ids[count++] = world->list[i].id;
     }
     for (int i = 0; i < who->num_there; i++) {
-        bool no_voter = who->there[i] == CT_ARBITER_ID && !office->arbiter;
-        if (!no_voter && !is_among(who->there[i], ids, count)) {
+        if (!is_among(who->there[i], ids, count)) {
             ids[count++] = who->there[i];
         }
     }

@@ -33,7 +33,7 @@
 #define CT_OFFICE_ASKED_MAX (CT_BALLOTS_MAX + CT_VOTERS_MAX)
 
 struct ct_presence {
-    uint64_t there[CT_BALLOTS_MAX]; /* CT_ARBITER_ID is the arbiter */
+    uint64_t there[CT_BALLOTS_MAX]; /* CT_ARBITER_ID is the arbiter, in a job that has one */
     int num_there;
     /* Voters whose death was known before a lease after they were last heard was over. So they have
      * begun no world without this host; but they may have voted for another one. */

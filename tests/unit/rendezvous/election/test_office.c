@@ -249,17 +249,6 @@ static void test_the_arbiter_is_asked_if_it_is_there(void **state)
     assert_int_equal(pledge(&office, 4), CT_PROPOSAL_WORLD);
 }
 
-/* Whoever passes an arbiter to a job without one must not give it a weight. */
-static void test_a_job_without_an_arbiter_asks_none(void **state)
-{
-    struct ct_office office = office_of_four();
-    struct ct_presence all = with_arbiter(there(1, 4));
-    struct ct_world_voters next = world(1, 1, 4);
-    (void)state;
-    assert_int_equal(ct_office_propose_world(&office, &next, 0, &all), 0);
-    assert_int_equal(office.num_asked, 4);
-}
-
 static void test_the_loss_of_the_arbiter_ends_only_what_it_was_asked_about(void **state)
 {
     struct ct_office office = arbitrated_office_of_four();
@@ -352,7 +341,6 @@ int main(void)
         cmocka_unit_test(test_a_lease_ends_with_the_quorum),
         cmocka_unit_test(test_the_first_world_needs_the_arbiter),
         cmocka_unit_test(test_the_arbiter_is_asked_if_it_is_there),
-        cmocka_unit_test(test_a_job_without_an_arbiter_asks_none),
         cmocka_unit_test(test_the_loss_of_the_arbiter_ends_only_what_it_was_asked_about),
         cmocka_unit_test(test_one_agent_with_the_arbiter_or_all_without_it_are_a_quorum),
         cmocka_unit_test(test_both_worlds_count_with_the_arbiter_too),

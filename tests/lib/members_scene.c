@@ -286,6 +286,17 @@ void fails_early(struct scene *s, int i, int generation)
     say_msg(s, i, &msg);
 }
 
+void is_unfit(struct scene *s, int i, int generation, int exit_code)
+{
+    static struct ct_msg msg;
+    memset(&msg, 0, sizeof(msg));
+    msg.type = CT_MSG_FAILED;
+    msg.generation = generation;
+    msg.failure = (struct ct_failure){
+        .exit_code = exit_code, .unfit = true, .rank = -1, .local_rank = -1, .what = "sick"};
+    say_msg(s, i, &msg);
+}
+
 void gone(struct scene *s, int i)
 {
     struct ct_member *member = s->nodes[i].member;
@@ -336,6 +347,15 @@ void forget(struct scene *s)
     }
 }
 
+static void begin_to_run(struct scene *s, int n)
+{
+    say(s, 1, CT_MSG_SERVING, 0);
+    for (int i = 1; i <= n; i++) {
+        say(s, i, CT_MSG_STARTED, 0);
+    }
+    forget(s);
+}
+
 void run(struct scene *s, int n)
 {
     for (int i = 1; i <= n; i++) {
@@ -344,9 +364,16 @@ void run(struct scene *s, int n)
     if (n < s->job.max_nodes) {
         pass(s, 4 * S);
     }
-    say(s, 1, CT_MSG_SERVING, 0);
+    begin_to_run(s, n);
+}
+
+void run_pledged(struct scene *s, int n)
+{
     for (int i = 1; i <= n; i++) {
-        say(s, i, CT_MSG_STARTED, 0);
+        join(s, i);
     }
-    forget(s);
+    for (int i = 1; i <= n; i++) {
+        pledge(s, i);
+    }
+    begin_to_run(s, n);
 }

@@ -71,6 +71,8 @@ void say_msg(struct scene *s, int i, struct ct_msg *msg); /* finis the message *
 void give_rows(struct ct_msg *msg, int count, int first_rank, int generation);
 void fails(struct scene *s, int i, int generation, int rank, int exit_code);
 void fails_early(struct scene *s, int i, int generation);
+/* Its machine fails a check. */
+void is_unfit(struct scene *s, int i, int generation, int exit_code);
 /* The same, `ago_ms` ago by its own clock. */
 void fail_ago(struct scene *s, int i, int generation, int rank, int exit_code, int ago_ms);
 void gone(struct scene *s, int i);
@@ -87,6 +89,8 @@ void pass_without(struct scene *s, int64_t ns, int silent);
 
 /* Nodes 1 to n join and run generation 0 in this order of ranks. Logs are empty after it. */
 void run(struct scene *s, int n);
+/* The same in a job that can lose its host. */
+void run_pledged(struct scene *s, int n);
 
 /* Exactly this was told since the last look. */
 #define HEARS(s, i, want)                             \

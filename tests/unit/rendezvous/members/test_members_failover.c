@@ -14,24 +14,6 @@
 
 static const struct ct_members_failover first_host = {.self = {.id = 1}, .term = CT_TERM_FIRST};
 
-/* Generation 0 of nodes 1 to n runs; it was pledged. */
-static void run_pledged(struct scene *s, int n)
-{
-    for (int i = 1; i <= n; i++) {
-        join(s, i);
-    }
-    for (int i = 1; i <= n; i++) {
-        HEARS(s, i, "record");
-        pledge(s, i);
-    }
-    HEARS(s, 1, "record world0:0/2,0/4,serve");
-    say(s, 1, CT_MSG_SERVING, 0);
-    for (int i = 1; i <= n; i++) {
-        say(s, i, CT_MSG_STARTED, 0);
-    }
-    forget(s);
-}
-
 static void test_a_world_is_told_when_all_have_pledged_it(void **state)
 {
     struct scene s;
@@ -107,23 +89,11 @@ static void test_a_node_without_a_vote_is_lost_before_all_have_pledged(void **st
  * the plan is void. */
 static void test_a_node_that_is_left_out_pledges_too(void **state)
 {
-    static struct ct_msg msg;
     struct scene s;
     (void)state;
     begin_failover(&s, 1, 3, 0, 5, &first_host);
-    for (int i = 1; i <= 3; i++) {
-        join(&s, i);
-    }
-    for (int i = 1; i <= 3; i++) {
-        pledge(&s, i);
-    }
-    say(&s, 1, CT_MSG_SERVING, 0);
-    forget(&s);
-    memset(&msg, 0, sizeof(msg));
-    msg.type = CT_MSG_FAILED;
-    msg.failure = (struct ct_failure){
-        .exit_code = 118, .unfit = true, .rank = -1, .local_rank = -1, .what = "sick"};
-    say_msg(&s, 3, &msg);
+    run_pledged(&s, 3);
+    is_unfit(&s, 3, 0, 118);
     gone(&s, 2);
     say(&s, 3, CT_MSG_STOPPED, 0);
     ct_members_dead(s.members, 2, s.now);

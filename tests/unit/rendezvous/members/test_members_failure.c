@@ -494,18 +494,12 @@ static void test_early_failures_are_followed_by_pauses_that_grow(void **state)
 static void test_a_machine_that_stays_unfit_is_checked_again_after_pauses(void **state)
 {
     static const int pauses_ms[] = {0, 1000, 2000};
-    static struct ct_msg msg;
     struct scene s;
     (void)state;
     begin(&s, 1, 1, 0, 100);
     run(&s, 1);
     for (int i = 0; i < 3; i++) {
-        memset(&msg, 0, sizeof(msg));
-        msg.type = CT_MSG_FAILED;
-        msg.generation = i;
-        msg.failure = (struct ct_failure){
-            .exit_code = 118, .unfit = true, .rank = -1, .local_rank = -1, .what = "sick"};
-        say_msg(&s, 1, &msg);
+        is_unfit(&s, 1, i, 118);
         forget(&s);
         say(&s, 1, CT_MSG_STOPPED, i);
         if (i == 1) {

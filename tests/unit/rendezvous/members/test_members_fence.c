@@ -222,14 +222,7 @@ static void test_an_elastic_job_settles_once(void **state)
     static struct scene s;
     (void)state;
     begin_failover(&s, 1, 3, 0, 1, &first_host);
-    for (int i = 1; i <= 3; i++) {
-        join(&s, i);
-    }
-    for (int i = 1; i <= 3; i++) {
-        pledge(&s, i);
-    }
-    say(&s, 1, CT_MSG_SERVING, 0);
-    forget(&s);
+    run_pledged(&s, 3);
     gone(&s, 3);
     say(&s, 1, CT_MSG_STOPPED, 0);
     say(&s, 2, CT_MSG_STOPPED, 0);

@@ -242,18 +242,13 @@ static void test_failures_elsewhere_begin_another_row(void **state)
 /* A machine that fails a check costs no restart where another one can take its place. */
 static void test_an_unfit_machine_is_left_out_at_once(void **state)
 {
-    static struct ct_msg msg;
     struct scene s;
     (void)state;
     begin(&s, 2, 2, 1, 0);
     run(&s, 2);
     join(&s, 3);
     forget(&s);
-    memset(&msg, 0, sizeof(msg));
-    msg.type = CT_MSG_FAILED;
-    msg.failure = (struct ct_failure){
-        .exit_code = 118, .unfit = true, .rank = -1, .local_rank = -1, .what = "sick"};
-    say_msg(&s, 2, &msg);
+    is_unfit(&s, 2, 0, 118);
     say(&s, 1, CT_MSG_STOPPED, 0);
     say(&s, 2, CT_MSG_STOPPED, 0);
     HEARS(&s, 2, "stop0,again waiting spare");
@@ -262,12 +257,7 @@ static void test_an_unfit_machine_is_left_out_at_once(void **state)
     HEARS(&s, 3, "waiting world1:1/2,2/4@10.0.0.1");
     assert_int_equal(s.nodes[3].last_world.restarts, 0);
     /* Another one would be one too many. */
-    memset(&msg, 0, sizeof(msg));
-    msg.type = CT_MSG_FAILED;
-    msg.generation = 1;
-    msg.failure = (struct ct_failure){
-        .exit_code = 118, .unfit = true, .rank = -1, .local_rank = -1, .what = "sick"};
-    say_msg(&s, 3, &msg);
+    is_unfit(&s, 3, 1, 118);
     say(&s, 1, CT_MSG_STOPPED, 1);
     say(&s, 3, CT_MSG_STOPPED, 1);
     HEARS(&s, 1, "stop1 over=118");
@@ -289,15 +279,10 @@ static void test_why_a_machine_cannot_be_left_out(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        static struct ct_msg msg;
         struct scene s;
         begin(&s, cases[i].min, cases[i].max, cases[i].spares, 10);
         run(&s, cases[i].nodes);
-        memset(&msg, 0, sizeof(msg));
-        msg.type = CT_MSG_FAILED;
-        msg.failure = (struct ct_failure){
-            .exit_code = 118, .unfit = true, .rank = -1, .local_rank = -1, .what = "sick"};
-        say_msg(&s, 1, &msg);
+        is_unfit(&s, 1, 0, 118);
         for (int node = 1; node <= cases[i].nodes; node++) {
             say(&s, node, CT_MSG_STOPPED, 0);
         }
@@ -308,17 +293,6 @@ static void test_why_a_machine_cannot_be_left_out(void **state)
     }
 }
 
-static void cannot_check(struct scene *s, int node, int generation)
-{
-    static struct ct_msg msg;
-    memset(&msg, 0, sizeof(msg));
-    msg.type = CT_MSG_FAILED;
-    msg.generation = generation;
-    msg.failure = (struct ct_failure){
-        .exit_code = 127, .unfit = true, .rank = -1, .local_rank = -1, .what = "not found"};
-    say_msg(s, node, &msg);
-}
-
 /* On one machine it may be missing. On all of them, it is a mistake, which no restart mends. */
 static void test_a_check_that_cannot_be_run_anywhere_ends_the_job(void **state)
 {
@@ -327,13 +301,13 @@ static void test_a_check_that_cannot_be_run_anywhere_ends_the_job(void **state)
     begin(&s, 2, 2, 0, 10);
     run(&s, 2);
     forget(&s);
-    cannot_check(&s, 2, 0);
+    is_unfit(&s, 2, 0, 127);
     say(&s, 1, CT_MSG_STOPPED, 0);
     say(&s, 2, CT_MSG_STOPPED, 0);
     HEARS(&s, 1, "stop0,again waiting world1:0/2,0/4,serve");
     say(&s, 1, CT_MSG_SERVING, 1);
     forget(&s);
-    cannot_check(&s, 1, 1); /* that of the other one was cut short by the end of its generation */
+    is_unfit(&s, 1, 1, 127); /* that of the other one was cut short by the end of its generation */
     say(&s, 1, CT_MSG_STOPPED, 1);
     say(&s, 2, CT_MSG_STOPPED, 1);
     HEARS(&s, 2, "stop1 over=127");
@@ -346,13 +320,13 @@ static void test_a_check_that_could_be_run_since_is_no_mistake(void **state)
     (void)state;
     begin(&s, 2, 2, 0, 10);
     run(&s, 2);
-    cannot_check(&s, 2, 0);
+    is_unfit(&s, 2, 0, 127);
     say(&s, 1, CT_MSG_STOPPED, 0);
     say(&s, 2, CT_MSG_STOPPED, 0);
     say(&s, 1, CT_MSG_SERVING, 1);
     say(&s, 2, CT_MSG_STARTED, 1);
     forget(&s);
-    cannot_check(&s, 1, 1);
+    is_unfit(&s, 1, 1, 127);
     say(&s, 1, CT_MSG_STOPPED, 1);
     say(&s, 2, CT_MSG_STOPPED, 1);
     HEARS(&s, 1, "stop1,again waiting waiting");

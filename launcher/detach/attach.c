@@ -191,8 +191,8 @@ static int follow(struct viewer *viewer)
     }
 }
 
-/* The job's ctrun was killed. Its end is known only if no other machine can go on with the job:
- * then a script may start it again. */
+/* The job's ctrun was killed. If no other machine can go on with the job, it has ended, and a
+ * script may start it again. Else nobody here knows how it ends. */
 static int tell_killed(const struct viewer *viewer)
 {
     const struct ct_detached_job *job = &viewer->entry.job;

@@ -52,7 +52,7 @@ struct waiter {
     int pipe, signals, console;
     int out_fd, err_fd;
     bool listens;  /* to standard input */
-    bool cut_off;  /* it has ended, and so the job was told to end */
+    bool cut_off;  /* standard input has ended, so the job was told to end */
     bool shown;    /* something of the job */
     char line[32]; /* of standard input */
     size_t line_len;
@@ -233,7 +233,8 @@ static void follow_parent(pid_t parent)
     }
 }
 
-/* With --hosts, the id is that of the job, a dash and the number of the machine. */
+/* Notes the word by which --attach finds the job on its other machines. With --hosts, the id is
+ * that of the job, a dash and the number of the machine. */
 static void fill_word(const struct ct_detach_spec *spec, struct ct_detached_job *job)
 {
     const char *dash = spec->options->agent_job != NULL ? strrchr(job->id, '-') : NULL;

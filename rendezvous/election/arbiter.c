@@ -35,7 +35,8 @@ void ct_arbiter_learned(struct ct_arbiter *arbiter, const struct ct_arbiter_stat
     arbiter->changed_ns = now_ns;
 }
 
-/* When is it bound no more, because it hears its host or leaves its candidate in peace? */
+/* Until when does it vote for nobody else, because it hears its host or leaves its candidate in
+ * peace? INT64_MIN = it may vote. */
 static int64_t bound_until_ns(const struct ct_arbiter *arbiter, const struct ct_vote_ask *ask,
                               uint64_t dead_id, int64_t lease_ns)
 {

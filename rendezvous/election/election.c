@@ -277,7 +277,7 @@ bool ct_election_recorded(struct ct_election *election, const struct ct_job_reco
         return false;
     }
     if (record->formed.generation != election->record.formed.generation) {
-        election->former.id = 0; /* it was half of a world that is past */
+        election->former.id = 0; /* that death made half enough of the world before only */
     }
     election->record = *record;
     election->current = true;
@@ -326,7 +326,7 @@ void ct_election_lost(struct ct_election *election, int64_t now_ns)
         return;
     }
     look(election, now_ns);
-    recall_former(election); /* without a lease of that host, its death would prove nothing */
+    recall_former(election);
 }
 
 void ct_election_dead(struct ct_election *election, uint64_t id, int64_t now_ns)

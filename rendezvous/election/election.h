@@ -85,7 +85,7 @@ struct ct_vote_answer {
     const struct ct_job_record *record; /* it is newer than that of who asks; NULL = it is not */
     const struct ct_voter *host;        /* whom it follows, or itself; NULL = nobody */
     uint64_t host_term;
-    int64_t free_ms; /* the arbiter only: it votes for nobody for so long; 0 = unknown */
+    int64_t free_ms; /* of the arbiter: how long it will vote for nobody; 0 = it may vote */
 };
 
 /* What to do, in the order of the fields. */

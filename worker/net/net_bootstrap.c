@@ -126,7 +126,8 @@ static void name_host(const struct net_bootstrap *boot, int node)
                    boot->where[node].host, ranks);
 }
 
-/* Reads the entry of a host: "address:port first size order". */
+/* Reads the entry of a host: "address:port first size order". The bounds are those of any world
+ * that can be opened, so that sums of `first` and `size` fit in an int. */
 static int parse_host(struct net_bootstrap *boot, int node, char *text, struct ct_err *err)
 {
     struct net_peer *peer = &boot->net->peers[node];
@@ -137,8 +138,8 @@ static int parse_host(struct net_bootstrap *boot, int node, char *text, struct c
     char node_name[NODE_NAME_MAX];
     int theirs = 0;
     if (order == NULL || ct_endpoint_parse(where, 0, &boot->where[node], NULL) != 0 ||
-        ct_parse_int(first, 0, INT_MAX, &peer->first) != 0 ||
-        ct_parse_int(size, 1, INT_MAX, &peer->size) != 0 ||
+        ct_parse_int(first, 0, NET_HOSTS_MAX * SYNC_RANKS_MAX, &peer->first) != 0 ||
+        ct_parse_int(size, 1, SYNC_RANKS_MAX, &peer->size) != 0 ||
         ct_parse_int(order, 0, INT_MAX, &theirs) != 0) {
         return ct_err_set(err, CT_EPROTO, "%s published an invalid entry",
                           name_node(boot->net, node, node_name));

@@ -183,6 +183,7 @@ struct opening {
     enum stage stage;
     int code;
     const char *text;
+    const char *entry; /* STAGE_NONSENSE: what it publishes of itself */
 };
 
 static void receive_badly(const struct opening *opening, struct ctw_comm *comm)
@@ -193,7 +194,7 @@ static void receive_badly(const struct opening *opening, struct ctw_comm *comm)
     if (opening->stage == STAGE_GONE) {
         (void)close(fd);
     } else if (opening->stage == STAGE_NONSENSE) {
-        (void)snprintf(where, sizeof(where), "where? 1 1");
+        (void)snprintf(where, sizeof(where), "%s", opening->entry);
     }
     if (opening->stage != STAGE_ABSENT) {
         CHECK(set_key(&liar, "net/1", where, strlen(where), NULL) == 0);
@@ -239,12 +240,16 @@ static void bad_peers_have_no_link(void **state)
 {
     (void)state;
     static const struct opening openings[] = {
-        {STAGE_ABSENT, CT_ETIMEDOUT, "rank 1 has not come"},
-        {STAGE_GONE, CT_ECLOSED, "cannot reach rank 1 (127.0.0.1)"},
+        {STAGE_ABSENT, CT_ETIMEDOUT, "rank 1 has not come", NULL},
+        {STAGE_GONE, CT_ECLOSED, "cannot reach rank 1 (127.0.0.1)", NULL},
         /* It never calls, as it should before it answers. */
-        {STAGE_HANGS_UP, CT_ETIMEDOUT, "rank 1 (127.0.0.1) has not connected"},
-        {STAGE_IMPOSTOR, CT_ETIMEDOUT, "rank 1 (127.0.0.1) has not connected"},
-        {STAGE_NONSENSE, CT_EPROTO, "rank 1 published an invalid entry"},
+        {STAGE_HANGS_UP, CT_ETIMEDOUT, "rank 1 (127.0.0.1) has not connected", NULL},
+        {STAGE_IMPOSTOR, CT_ETIMEDOUT, "rank 1 (127.0.0.1) has not connected", NULL},
+        {STAGE_NONSENSE, CT_EPROTO, "rank 1 published an invalid entry", "where? 1 1"},
+        {STAGE_NONSENSE, CT_EPROTO, "rank 1 published an invalid entry",
+         "127.0.0.1:1 1 2147483647 0"},
+        {STAGE_NONSENSE, CT_EPROTO, "rank 1 published an invalid entry",
+         "127.0.0.1:1 2147483647 2 0"},
     };
     for (size_t i = 0; i < sizeof(openings) / sizeof(openings[0]); i++) {
         struct opening opening = openings[i];

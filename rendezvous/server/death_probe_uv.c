@@ -28,8 +28,7 @@
 #define TRIES 100
 #define SLOTS CT_VOTERS_BOTH
 
-struct
-try {
+struct attempt {
     uv_tcp_t tcp;
     uv_connect_t connect;
     struct ct_probes *probes;
@@ -40,8 +39,8 @@ struct slot {
     struct ct_voter voter; /* id 0 = the slot is free */
     bool reached;          /* its port has taken a connection */
     bool lost;
-    int tries;       /* that are left */
-    struct try *now; /* under way; NULL = none */
+    int tries;           /* that are left */
+    struct attempt *now; /* under way; NULL = none */
 };
 
 struct ct_probes {
@@ -73,9 +72,9 @@ static void finish_if_last(struct ct_probes *probes)
 
 static void on_try_closed(uv_handle_t *handle)
 {
-    struct try *try = CT_CONTAINER_OF(handle, struct try, tcp);
-    struct ct_probes *probes = try->probes;
-    ct_free(try);
+    struct attempt *attempt = CT_CONTAINER_OF(handle, struct attempt, tcp);
+    struct ct_probes *probes = attempt->probes;
+    ct_free(attempt);
     probes->handles--;
     finish_if_last(probes);
 }
@@ -132,11 +131,11 @@ static void forget(struct slot *slot)
 
 static void on_connected(uv_connect_t *connect, int status)
 {
-    struct try *try = CT_CONTAINER_OF(connect, struct try, connect);
-    struct ct_probes *probes = try->probes;
-    uint64_t id = try->id;
+    struct attempt *attempt = CT_CONTAINER_OF(connect, struct attempt, connect);
+    struct ct_probes *probes = attempt->probes;
+    uint64_t id = attempt->id;
     struct slot *slot = slot_of(probes, id);
-    if (slot == NULL || slot->now != try) {
+    if (slot == NULL || slot->now != attempt) {
         return; /* it is being closed */
     }
     stop_try(slot);
@@ -153,19 +152,19 @@ static void begin_try(struct ct_probes *probes, struct slot *slot)
 {
     struct sockaddr_storage addr;
     socklen_t len;
-    struct try *try = ct_calloc(1, sizeof(*try));
-    if (try == NULL || !ct_addr_literal(slot->voter.address, slot->voter.port, &addr, &len)) {
-        ct_free(try);
+    struct attempt *attempt = ct_calloc(1, sizeof(*attempt));
+    if (attempt == NULL || !ct_addr_literal(slot->voter.address, slot->voter.port, &addr, &len)) {
+        ct_free(attempt);
         return;
     }
-    CT_ASSERT(uv_tcp_init(probes->loop, &try->tcp) == 0); /* no socket is made yet */
+    CT_ASSERT(uv_tcp_init(probes->loop, &attempt->tcp) == 0); /* no socket is made yet */
     probes->handles++;
-    try->probes = probes;
-    try->id = slot->voter.id;
-    slot->now = try;
+    attempt->probes = probes;
+    attempt->id = slot->voter.id;
+    slot->now = attempt;
     slot->tries--;
-    if (uv_tcp_connect(&try->connect, &try->tcp, (const struct sockaddr *)&addr, on_connected) !=
-        0) {
+    if (uv_tcp_connect(&attempt->connect, &attempt->tcp, (const struct sockaddr *)&addr,
+                       on_connected) != 0) {
         stop_try(slot);
     }
 }

@@ -7,7 +7,9 @@
  * the network was cut. So the port is tried again each PAUSE_MS, TRIES times. A machine that does
  * not answer is waited for as long as all tries together take.
  *
- * Failure modes: any other error than a refusal proves nothing.
+ * Failure modes: any other error than a refusal proves nothing. An agent whose port cannot be
+ * tried, because its address is not numeric or memory is out, is forgotten: its lease runs out
+ * instead.
  *
  * Who frees: each try has a handle of its own, which frees itself when it is closed. The object is
  * freed when the timer and all tries are closed.
@@ -155,6 +157,7 @@ static void begin_try(struct ct_probes *probes, struct slot *slot)
     struct attempt *attempt = ct_calloc(1, sizeof(*attempt));
     if (attempt == NULL || !ct_addr_literal(slot->voter.address, slot->voter.port, &addr, &len)) {
         ct_free(attempt);
+        forget(slot);
         return;
     }
     CT_ASSERT(uv_tcp_init(probes->loop, &attempt->tcp) == 0); /* no socket is made yet */

@@ -147,6 +147,20 @@ static void test_an_agent_is_dead_only_where_it_was_reached(void **state)
     assert_int_equal(f->dead, 7);
 }
 
+/* It kept its place, and the timer ran on for ever. */
+static void test_an_agent_without_a_numeric_address_is_forgotten(void **state)
+{
+    struct fixture *f = *state;
+    const struct ct_voter nowhere = {.id = 7, .port = 1, .address = "host.example"};
+    uint64_t until = uv_hrtime() + UINT64_C(10000000000);
+    ct_probes_lost(f->probes, &nowhere);
+    while (uv_loop_alive(&f->loop) && uv_hrtime() < until) {
+        (void)uv_run(&f->loop, UV_RUN_ONCE);
+    }
+    assert_false(uv_loop_alive(&f->loop));
+    assert_false(f->died);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -154,6 +168,7 @@ int main(void)
         WITH_LOOP(test_those_that_are_forgotten_leave_their_places),
         WITH_LOOP(test_an_agent_that_comes_from_elsewhere_is_probed_there),
         WITH_LOOP(test_an_agent_is_dead_only_where_it_was_reached),
+        WITH_LOOP(test_an_agent_without_a_numeric_address_is_forgotten),
     };
     return cmocka_run_group_tests_name("death_probe_uv", tests, NULL, NULL);
 }

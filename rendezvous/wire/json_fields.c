@@ -5,6 +5,7 @@
 #include "rendezvous/wire/json_fields.h"
 
 #include "common/alloc.h"
+#include "common/text.h"
 #include "rendezvous/wire/json.h"
 
 #include <math.h>
@@ -13,37 +14,17 @@
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* Returns the length of the UTF-8 sequence at `p`; 0 if there is no valid one by RFC 3629, which
- * excludes overlong forms, surrogates, and what is above U+10FFFF. The NUL at the end of the text
- * stops the look ahead, because it is no continuation byte. */
-static size_t utf8_length(const unsigned char *p)
-{
-    if (p[0] < 0x80) {
-        return 1;
-    }
-    size_t len = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4 || (p[0] == 0xe0 && p[1] < 0xa0) ||
-        (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
-        (p[0] == 0xf4 && p[1] > 0x8f)) {
-        return 0;
-    }
-    for (size_t i = 1; i < len; i++) {
-        if ((p[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    return len;
-}
-
+/* cJSON copies bytes unchanged, and readers refuse JSON that is no UTF-8. */
 static void clean_utf8(char *text)
 {
-    for (unsigned char *p = (unsigned char *)text; *p != '\0';) {
-        size_t len = utf8_length(p);
+    while (*text != '\0') {
+        uint32_t c;
+        size_t len = ct_text_decode(text, &c);
         if (len == 0) {
-            *p = '?';
+            *text = '?';
             len = 1;
         }
-        p += len;
+        text += len;
     }
 }
 

@@ -8,6 +8,7 @@
 
 #include "common/alloc.h"
 #include "common/file.h"
+#include "common/text.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -15,38 +16,18 @@
 #include <string.h>
 #include <time.h>
 
-/* Returns the length of the UTF-8 sequence at `s`, or 0 if it is invalid. Overlong forms and
- * surrogates are invalid, because JSON readers refuse them. */
-static size_t utf8_len(const unsigned char *s)
-{
-    if (s[0] < 0x80) {
-        return 1;
-    }
-    size_t len = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
-    if (s[0] < 0xc2 || s[0] > 0xf4) {
-        return 0;
-    }
-    for (size_t i = 1; i < len; i++) {
-        if ((s[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    bool overlong = (s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xf0 && s[1] < 0x90);
-    bool beyond = (s[0] == 0xed && s[1] > 0x9f) || (s[0] == 0xf4 && s[1] > 0x8f);
-    return overlong || beyond ? 0 : len;
-}
-
-/* cJSON copies bytes unchanged, and a message may quote any bytes. */
+/* cJSON copies bytes unchanged, a message may quote any bytes, and readers refuse JSON that is no
+ * UTF-8. */
 static void replace_bad_utf8(char *text)
 {
-    unsigned char *s = (unsigned char *)text;
-    while (*s != '\0') {
-        size_t len = utf8_len(s);
+    while (*text != '\0') {
+        uint32_t c;
+        size_t len = ct_text_decode(text, &c);
         if (len == 0) {
-            *s = '?';
+            *text = '?';
             len = 1;
         }
-        s += len;
+        text += len;
     }
 }
 

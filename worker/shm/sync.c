@@ -33,7 +33,8 @@
 /* Longest sleep between two looks at the peers, and so the delay until a death is noticed. */
 #define SLICE_NS (5 * CT_NS_PER_MS)
 
-/* How many missing ranks a message names, each with up to 5 characters and a separator. */
+/* How many missing ranks a message names, each with up to 6 digits and a separator. Half of the
+ * text is for the names. */
 #define MISSING_NAMED_MAX 8
 #define MISSING_TEXT_MAX 128
 #define RANK_TEXT_MAX 48

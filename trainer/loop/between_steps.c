@@ -164,9 +164,9 @@ static int exchange(struct ct_trainer *t, const struct ct_train_events *events, 
     double sums[CT_PREEMPT_SUMS] = {0};
     int every = t->options.metrics_every;
     bool line = every > 0 && t->optimizer.step % every == 0;
-    bool due = ct_preempt_due(&t->preempt);
+    bool exchange_due = ct_preempt_due(&t->preempt);
     *wants = 0;
-    if (!due && !line) {
+    if (!exchange_due && !line) {
         return 0;
     }
     *wants = late(&t->saving, &t->options.checkpoint_every) ? CT_PREEMPT_SAVE : 0;

@@ -66,7 +66,7 @@ static int cannot_write(const char *path, const char *temporary, int errnum, str
 
 /* Makes a new file: one that is there may be what a killed writer has left, or that of a process
  * that still writes, which then finds that it is not the last one (see is_named()). Two processes
- * that wrote into one file would leave a mixture of both. */
+ * that wrote into one file would leave a mixture of both. Returns the descriptor, or a code. */
 static int make_temporary(const char *path, const char *temporary, struct ct_err *err)
 {
     int fd = -1, saved = EEXIST;
@@ -194,10 +194,8 @@ int ct_checkpoint_save(const char *path, const struct ct_state_view *state,
     if (temporary == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = make_temporary(path, temporary, err);
-    if (rc >= 0) {
-        rc = save_to(rc, temporary, path, state, point, err);
-    }
+    int fd = make_temporary(path, temporary, err);
+    int rc = fd >= 0 ? save_to(fd, temporary, path, state, point, err) : fd;
     if (rc == 0) {
         rc = ct_file_sync_folder(path, err); /* without this the rename may be lost */
     }

@@ -54,12 +54,16 @@ static float *array_of(const struct ct_step_snapshot *s, size_t slot, size_t arr
     return slots + (slot * s->shape.arrays + array) * s->shape.floats;
 }
 
+/* Gives the size of the whole file, a multiple of PAGE. Returns false if it is too large. */
 static bool bytes_for(const struct ct_snapshot_shape *shape, size_t *out)
 {
     size_t bytes;
-    return ct_mul_size(shape->floats, sizeof(float) * SLOTS * shape->arrays, &bytes) &&
-           ct_add_size(bytes, sizeof(struct front) + PAGE - 1, &bytes) && bytes <= INT64_MAX &&
-           (*out = bytes - bytes % PAGE) != 0;
+    if (!ct_mul_size(shape->floats, sizeof(float) * SLOTS * shape->arrays, &bytes) ||
+        !ct_add_size(bytes, sizeof(struct front) + PAGE - 1, &bytes) || bytes > INT64_MAX) {
+        return false;
+    }
+    *out = bytes - bytes % PAGE;
+    return true;
 }
 
 static int fail(struct ct_err *err, const char *what)

@@ -26,7 +26,8 @@ struct cJSON;
 /* "process 42 was killed by signal 9 (SIGKILL)". */
 #define CT_FAILURE_WHAT_MAX 512
 
-/* Failures and generations that are kept, besides the first failure of the last generation. */
+/* How many of the newest failures are kept, and of the newest generations. The first failure of the
+ * last generation is always among them, because members_history.c records fewer of one. */
 #define CT_FAILURE_HISTORY_KEPT 16
 
 enum ct_failure_kind {
@@ -81,19 +82,19 @@ struct ct_failure_history {
 };
 
 /* Zeroed memory is an empty history. Frees what it owns; NULL is allowed. */
-void ct_failure_history_fini(struct ct_failure_history *story);
+void ct_failure_history_fini(struct ct_failure_history *history);
 void ct_failure_fini(struct ct_failure *failure);
 
 /* Deep copy into zeroed memory. CT_ENOMEM leaves *out empty. */
 CT_MUST_CHECK int ct_failure_copy(const struct ct_failure *from, struct ct_failure *out);
 
 /* The first failure of `generation`: the one that is to blame; NULL = there was none. */
-const struct ct_failure *ct_failure_history_first(const struct ct_failure_history *story,
+const struct ct_failure *ct_failure_history_first(const struct ct_failure_history *history,
                                                   int generation);
 
 /* Gives *out (cJSON_Delete). CT_ENOMEM. */
 CT_MUST_CHECK int ct_failure_to_json(const struct ct_failure *failure, struct cJSON **out);
-CT_MUST_CHECK int ct_failure_history_to_json(const struct ct_failure_history *story,
+CT_MUST_CHECK int ct_failure_history_to_json(const struct ct_failure_history *history,
                                              struct cJSON **out);
 
 /* Reads into zeroed memory and cuts long texts. CT_EFORMAT names a field of wrong type or range. */

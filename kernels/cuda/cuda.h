@@ -33,8 +33,8 @@ struct ct_cuda_staging {
  * the one before, so all old blocks together are no larger than the last one. */
 struct ct_cuda_scratch {
     void *data;
-    size_t capacity; /* bytes */
-    void *outgrown[64];
+    size_t capacity;    /* bytes */
+    void *outgrown[64]; /* enough: the sizes at least double, and are counted in 64 bits */
     size_t outgrown_count;
 };
 

@@ -79,8 +79,8 @@ int64_t ct_office_lease(const struct ct_office *office, const struct ct_presence
 /* Must a former host's plan be taken over before anything else is proposed? */
 bool ct_office_must_take_over(const struct ct_office *office);
 
-/* These open a proposal; office->record is then to be sent to all who->there. None may be open.
- * CT_EBUSY: they are no quorum. */
+/* Each of these two opens a proposal, while none is open. The caller then sends office->record to
+ * all who->there. CT_EBUSY: those are no quorum. */
 CT_MUST_CHECK int ct_office_take_over(struct ct_office *office, const struct ct_presence *who);
 CT_MUST_CHECK int ct_office_propose_end(struct ct_office *office, int exit_code,
                                         const struct ct_presence *who);

@@ -156,16 +156,17 @@ CT_MUST_CHECK int ct_members_join(struct ct_members *members, const struct ct_ms
                                   const char *address, void *conn, int64_t now_ns,
                                   struct ct_member **out, struct ct_err *err);
 
-/* A node was refused with CT_EBUSY or CT_ELIMIT: is it to be asked again soon, before it hears of
- * that? It is, if an older ctrun of its machine has a place that it could have, and that one may be
- * gone: all that was heard from it was sent before `since_ns`, when the node came. So this is over
- * when the older one is lost, or has beaten again, or after CT_MEMBERS_HOLD_MS. */
+/* ct_members_join() has refused a node with CT_EBUSY or CT_ELIMIT. Should the caller keep this from
+ * the node, and soon try the same join again? True if a member on the same machine has the place
+ * that the node could have, and may be gone without our knowing: nothing has come from it that was
+ * sent after `since_ns`, the time at which the node came. False as soon as that member is lost or
+ * sends a beat, and after CT_MEMBERS_HOLD_MS. */
 #define CT_MEMBERS_HOLD_MS 30000
 bool ct_members_holds(const struct ct_members *members, const struct ct_msg_join *join,
                       const char *address, int64_t since_ns, int64_t now_ns);
 
-/* A node that was refused has missed the end of the job under a former host: the exit code of the
- * job, or -1 = it has not. */
+/* A node was refused. Returns the exit code of the job if the job is over and the node was a voter
+ * in it when this host was elected: it has missed the end and is to be told. -1 otherwise. */
 int ct_members_missed_end(const struct ct_members *members, const struct ct_voter *voter);
 
 /* Does the job wait for its first world, after which it could outlive its host? */

@@ -140,14 +140,13 @@ struct ct_members {
     int64_t paused_ms; /* before the world that forms */
     int early_row;     /* generations in a row that failed early */
 
-    bool
-        hang_told; /* all know which rank holds the job up, and no worker has made progress since */
-    int64_t hang_looked_ns; /* when the core last added up the votes */
-    int64_t stands_due_ns;  /* when the answers to a verdict are judged at the latest; NEVER = none
-                               are awaited */
-    struct ct_hang_vote hang; /* that verdict, or the last one of its kind */
-    int hang_asked;           /* how many of its generation there were */
-    int64_t hang_ask_ns;      /* none comes before, if there was one */
+    bool hang_told;           /* all know which rank holds the job up; no worker has moved since */
+    int64_t hang_looked_ns;   /* when the core last added up the votes */
+    int64_t stands_due_ns;    /* when the answers to `hang` are judged at the latest;
+                                 NEVER = none are awaited */
+    struct ct_hang_vote hang; /* the newest verdict that asks */
+    int hang_asked;           /* verdicts that asked in the generation of `hang` */
+    int64_t hang_ask_ns;      /* none asks before this time, if one has asked in this generation */
 
     struct ct_failure_history history;
     uint64_t round_failures_from;             /* number of the generation's first failure there */

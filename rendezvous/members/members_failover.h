@@ -15,7 +15,7 @@ struct members_lost {
     uint64_t id;
     int64_t said_ns; /* when what was heard of it last was sent */
     bool dead;       /* its process is known to be dead */
-    bool in_time;    /* and was, before a lease after said_ns was over */
+    bool in_time;    /* that was known before a lease from said_ns had ended */
     bool ran;        /* its workers had not stopped */
 };
 
@@ -33,7 +33,7 @@ struct members_failover {
     struct ct_office office;
     bool owes;           /* the loss of the former host is not accounted for yet */
     bool served;         /* a world has begun under this host */
-    bool deposed;        /* that was said */
+    bool deposed;        /* the caller has been told that this host has lost its quorum */
     int64_t begun_ns;    /* when the first member joined; INT64_MIN = not yet */
     int64_t proposed_ns; /* when the open proposal was sent */
     struct members_lost lost[CT_VOTERS_BOTH]; /* the latest ones; a ring */

@@ -10,9 +10,9 @@
  *
  * Other paths:
  * - The socket does not take everything: uv_write sends the rest, one slice at a time. Meanwhile
- * new replies collect in session.out.
+ *   new replies collect in session.out.
  * - The session stalls on unsent replies: nothing is read until they are sent. So a client that
- * does not read only delays itself, and TCP's window makes it wait.
+ *   does not read only delays itself, and TCP's window makes it wait.
  * - A client sends much, or asks for much work: all clients share the bytes of a turn of the loop,
  *   and a request that copies a large value or lists a large store waits for a turn that has room
  *   for it. So a small request of another client is served within milliseconds.

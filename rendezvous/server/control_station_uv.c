@@ -56,7 +56,7 @@ void ct_control_station_answer(const struct ct_control_station *station, struct 
         if (station->on_ask(station->data, &msg->ask, vote)) {
             ct_channel_send(channel, vote);
         }
-        ct_free(vote); /* it owns nothing */
+        ct_free(vote); /* what on_ask() has put into it is borrowed */
     }
     if (msg->host.port != 0) {
         const struct ct_voter host = ct_control_station_voter(peer, msg->ask.id, msg->host.port);

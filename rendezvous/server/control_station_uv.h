@@ -21,7 +21,7 @@ struct ct_control_station {
     /* Somebody who has the token asks. Fills in *vote, a zeroed VOTE. What it points to is borrowed
      * until the next call. Returns false if this agent takes no part any more. */
     bool (*on_ask)(void *data, const struct ct_vote_ask *ask, struct ct_msg *vote);
-    /* It says besides that it hosts the job `run_id` in this term. ct_control_unhost() must not
+    /* Who asks says, too, that it hosts the job `run_id` in this term. ct_control_unhost() must not
      * be called before the next turn of the loop. */
     void (*on_told)(void *data, const struct ct_voter *host, uint64_t term, const char *run_id);
     /* The arbiter is to pledge this record, in a job with one. Borrowed for the call, in which no

@@ -30,8 +30,8 @@ struct ct_control_options {
     const struct ct_log *log;
     size_t max_pending;       /* limit of connections whose peer has not proved the token yet */
     struct ct_budget *budget; /* counts the memory that agents make us use; NULL = no limit */
-    /* Called with `yes` when an agent at `peer` has proved the token, so that its address may use
-     * the store. Called without when the agent has left. May be NULL. */
+    /* Called with true when an agent at `peer` has proved the token, so that its address may use
+     * the store, and with false when that agent has left. May be NULL. */
     void (*on_admit)(void *data, const struct sockaddr *peer, bool yes);
     void *data;
     /* Called when an agent has become a member. May be NULL. */

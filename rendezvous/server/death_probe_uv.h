@@ -24,9 +24,12 @@ CT_MUST_CHECK int ct_probes_open(uv_loop_t *loop, void (*on_dead)(void *data, ui
 /* This agent has joined. If too many have, it is not probed later. */
 void ct_probes_joined(struct ct_probes *probes, const struct ct_voter *voter);
 
-/* This agent is known to have listened there, and is lost; or one of those that have joined is. It
- * is probed for some seconds, unless it joins again. */
+/* An agent is lost that joined another host. This process knows that it listened at `voter`. The
+ * port is tried for some seconds, unless the agent joins. */
 void ct_probes_lost(struct ct_probes *probes, const struct ct_voter *voter);
+
+/* An agent is lost that joined here. Its port is tried for some seconds, unless it joins again. An
+ * unknown id is allowed. */
 void ct_probes_left(struct ct_probes *probes, uint64_t id);
 
 /* It does not matter any more whether this agent is dead. */

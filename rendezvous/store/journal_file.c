@@ -8,15 +8,15 @@
  * - A request of several changes is one group: its records stay behind `group` until the last one
  *   has come, and are written together.
  * - When more than COMMIT_AT is pending, it is written at once. The file is then ahead of the
- * store, which does no harm.
+ *   store, which does no harm.
  * - If the file system cannot promise room, each change is written at once.
  *
  * Failure modes:
  * - No room: the change is refused before it is made. The log says so once, and once when changes
- * are accepted again.
+ *   are accepted again.
  * - A write fails although room was promised (a broken device, a quota): the file is `behind`. All
- *   changes are refused until a snapshot of the store could be written, which is tried once a
- * second.
+ *   changes are refused until a snapshot of the store could be written. That is tried once a
+ *   second.
  */
 #include "rendezvous/store/journal_file.h"
 

@@ -12,11 +12,12 @@
  * A waiter is in the list of each name that it misses, in the order of arrival:
  * - A value wakes all waiters of the key, whatever operation made it. COMPARE_SET wakes them only
  *   if the key exists afterwards.
- * - An element pushed to a queue wakes one waiter: the first one that misses no other name. Waiters
- * before it that also miss other names count this name as seen, as with a key, but are not woken,
- * because they could not take the element yet. The woken waiter has a claim until it pops, waits
- * for a missing name, or cancels. If it has not popped from that queue by then, the next waiter is
- * woken in its place. A claim reserves nothing: the element goes to the first client that pops.
+ * - An element pushed to a queue wakes one waiter: the first one that misses no other name. A
+ *   waiter before it that misses other names, too, could not take the element yet. So it is not
+ *   woken, but it stops missing the queue, as it would with a key. The woken waiter has a claim
+ *   until it pops, waits for a missing name, or cancels. If it has not popped from that queue by
+ *   then, the next waiter is woken in its place. A claim reserves nothing: the element goes to the
+ *   first client that pops.
  * - A barrier wakes the waiters at it, and those that wait for its key, only when it is complete.
  *   Until then the value of the key is its count. Writing that value in another way wakes no waiter
  *   at the barrier.
@@ -24,8 +25,7 @@
  * Watchers get a notice of each change of a key's value, even if the value stays the same. The
  * waiters of the key are woken before that. Queues are not watched.
  *
- * Every call has its whole effect or, with CT_ENOMEM or the code of a change log, none of
- * it.
+ * Every call has its whole effect or, with CT_ENOMEM or the code of a change log, none of it.
  */
 #ifndef CT_RENDEZVOUS_STORE_STORE_H
 #define CT_RENDEZVOUS_STORE_STORE_H

@@ -68,7 +68,7 @@ struct conn {
     struct sockaddr_storage peer, local;
     struct ct_proof proof;
     bool trusted;   /* the other end is in this process */
-    bool admitted;  /* on_admit was called for it */
+    bool admitted;  /* on_admit has counted it */
     bool queries;   /* its agent understands CT_MSG_QUERY */
     uint64_t voter; /* of its JOIN; 0 = none */
     uint64_t term;  /* in which it was told that this one hosts; 0 = it was not */
@@ -159,8 +159,8 @@ static void on_channel_closed(struct ct_channel *channel)
     struct ct_control *control = conn->control;
     tell_gone(conn, "the connection was closed");
     if (conn->admitted) {
-        control->options.on_admit(control->options.data, (const struct sockaddr *)&conn->peer,
-                                  false);
+        (void)control->options.on_admit(control->options.data, (const struct sockaddr *)&conn->peer,
+                                        false);
     }
     leave_list(conn);
     if (conn->job != NULL) {
@@ -273,8 +273,8 @@ static void on_answer_msg(struct conn *conn, struct ct_msg *msg)
         return;
     }
     if (options->token != NULL && options->on_admit != NULL) {
-        options->on_admit(options->data, (const struct sockaddr *)&conn->peer, true);
-        conn->admitted = true;
+        conn->admitted =
+            options->on_admit(options->data, (const struct sockaddr *)&conn->peer, true);
         ct_pending_conns_proved(&conn->control->pending, &conn->pending);
     }
     conn->state = PROVEN;

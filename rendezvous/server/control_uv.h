@@ -31,8 +31,9 @@ struct ct_control_options {
     size_t max_pending;       /* limit of connections whose peer has not proved the token yet */
     struct ct_budget *budget; /* counts the memory that agents make us use; NULL = no limit */
     /* Called with true when an agent at `peer` has proved the token, so that its address may use
-     * the store, and with false when that agent has left. May be NULL. */
-    void (*on_admit)(void *data, const struct sockaddr *peer, bool yes);
+     * the store, and with false when that agent has left, unless the first call has returned false:
+     * then there was no memory to admit it. May be NULL. */
+    bool (*on_admit)(void *data, const struct sockaddr *peer, bool yes);
     void *data;
     /* Called when an agent has become a member. May be NULL. */
     void (*on_join)(void *data, const struct ct_msg_join *join);

@@ -425,14 +425,18 @@ static void on_agent(struct ct_conn_hub *hub, int fd)
     ct_control_take(hub->agent_data, fd, false);
 }
 
-static void on_admit(void *data, const struct sockaddr *peer, bool yes)
+static bool on_admit(void *data, const struct sockaddr *peer, bool yes)
 {
     struct ct_server *server = data;
     if (!yes) {
         ct_agent_addresses_remove(&server->hub.gate.agent_addresses, peer);
-    } else if (ct_agent_addresses_add(&server->hub.gate.agent_addresses, peer) != 0) {
-        ct_log(server->hub.log, CT_LOG_WARNING, "store: no memory to admit an agent's address");
+        return true;
     }
+    if (ct_agent_addresses_add(&server->hub.gate.agent_addresses, peer) != 0) {
+        ct_log(server->hub.log, CT_LOG_WARNING, "store: no memory to admit an agent's address");
+        return false;
+    }
+    return true;
 }
 
 static int add_job_status(void *data, struct ct_status_rows *rows, struct cJSON *root,

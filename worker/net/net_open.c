@@ -221,8 +221,8 @@ static void read_greetings(struct opening *o)
 }
 
 /* Accepts connections and reads each at once. A host's greeting usually arrives with its
- * connection, so the host does not compete with silent strangers for a place. Fails if this process
- * may open no more files: what waits would never be accepted, and poll() would not wait for it. */
+ * connection, so the host does not compete with silent strangers for a place. Fails if no more files
+ * can be opened: what waits would never be accepted, and poll() would not wait for it. */
 static int accept_incoming(struct opening *o, struct ct_err *err)
 {
     for (int i = 0; i < ACCEPTS_MAX; i++) {
@@ -231,8 +231,11 @@ static int accept_incoming(struct opening *o, struct ct_err *err)
         int fd =
             accept4(o->boot.listener, (struct sockaddr *)&from, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            return errno == EMFILE
-                       ? fail_errno(err, "cannot accept connections of other hosts (ulimit -n)")
+            if (errno == EMFILE) {
+                return fail_errno(err, "cannot accept connections of other hosts (ulimit -n)");
+            }
+            return errno == ENFILE || errno == ENOBUFS || errno == ENOMEM
+                       ? fail_errno(err, "cannot accept connections of other hosts")
                        : 0;
         }
         struct incoming conn = {.fd = fd, .deadline = ct_deadline_in(NULL, GREETING_MS)};

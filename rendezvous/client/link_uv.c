@@ -282,6 +282,7 @@ static void retry(struct ct_link *link)
         } else {
             (void)ct_err_wrap(&err, "cannot reach the job's store at %s:%d", link->host,
                               link->options.port);
+            err.code = CT_ETIMEDOUT; /* connect_ms is over, whatever the last attempt met */
         }
         lose(link, &err);
         return;

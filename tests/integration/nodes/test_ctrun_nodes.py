@@ -491,7 +491,7 @@ class OneMachine(testlib.Case):
             "--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"nowhere.invalid:{self.port}",
             "--rdzv-conf", "join_timeout=1,is_host=0", self.worker, self.tmp,
         ).wait()  # fmt: skip
-        self.assertNotEqual(result.code, 0, result)
+        self.assertEqual(result.code, 120, result)
         self.assertRegex(
             result.err,
             "warning: the name of the job's store, nowhere.invalid, cannot be resolved so far: ",
@@ -505,7 +505,7 @@ class OneMachine(testlib.Case):
                 f"127.0.0.1:{silent.getsockname()[1]}", "--rdzv-conf", "join_timeout=1,is_host=0",
                 self.worker, self.tmp,
             ).wait()  # fmt: skip
-        self.assertNotEqual(result.code, 0, result)
+        self.assertEqual(result.code, 120, result)
         self.assertRegex(
             result.err,
             rf"cannot reach the job's store at \S+: pid {os.getpid()} \(.*\) takes connections, but does not"
@@ -514,7 +514,7 @@ class OneMachine(testlib.Case):
 
     def test_a_store_that_does_not_answer_is_told(self):
         result = self.start_agent("--node-rank", "1", conf="is_host=0,join_timeout=7").wait()
-        self.assertNotEqual(result.code, 0, result)
+        self.assertEqual(result.code, 120, result)
         self.assertRegex(
             result.err,
             f"cannot reach the job's store at [^ ]*:{self.port} so far: connection refused; trying on",

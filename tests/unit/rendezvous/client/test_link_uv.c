@@ -396,6 +396,7 @@ static void test_nobody_there(void **state)
     (void)close(fd);
     assert_non_null(strstr(agent.err.text, "cannot reach the job's store at 127.0.0.1:"));
     assert_non_null(strstr(agent.err.text, "refused"));
+    assert_int_equal(agent.err.code, CT_ETIMEDOUT);
     end(f, &agent);
 }
 

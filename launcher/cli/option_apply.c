@@ -38,13 +38,14 @@ static bool is_env(const char *origin)
     return strncmp(origin, "PET_", 4) == 0;
 }
 
-static int read_int(const char *origin, const char *value, int min, int max, int *out,
-                    struct ct_err *err)
+/* `unit` follows "a whole number" in the error: "", or " of seconds". */
+static int read_int(const char *origin, const char *value, const char *unit, int min, int max,
+                    int *out, struct ct_err *err)
 {
     char number[CT_OPTION_NUMBER_MAX];
     if (ct_parse_int(ct_option_trim(value, number), min, max, out) != 0) {
-        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a whole number from %d to %d", origin,
-                          value, min, max);
+        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a whole number%s from %d to %d",
+                          origin, value, unit, min, max);
     }
     return 0;
 }
@@ -229,7 +230,8 @@ static int read_seconds(const char *origin, const char *value, struct ct_err *er
     char number[CT_OPTION_NUMBER_MAX];
     double seconds;
     if (ct_parse_double(ct_option_trim(value, number), 0, MONITOR_INTERVAL_MAX_S, &seconds) != 0) {
-        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a number of seconds", origin, value);
+        return ct_err_set(err, CT_EINVAL, "%s: '%.64s' is not a number of seconds from 0 to %.0f",
+                          origin, value, MONITOR_INTERVAL_MAX_S);
     }
     return 0;
 }
@@ -298,7 +300,7 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
     case CT_OPT_MASTER_ADDR:
         return read_address(origin, value, options->master_addr, err);
     case CT_OPT_SHUTDOWN_TIMEOUT:
-        rc = read_int(origin, value, 0, SHUTDOWN_TIMEOUT_MAX_S, &number, err);
+        rc = read_int(origin, value, " of seconds", 0, SHUTDOWN_TIMEOUT_MAX_S, &number, err);
         if (rc == 0) {
             options->shutdown_timeout_ms = (int64_t)number * 1000;
         }
@@ -332,7 +334,8 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
         return rc;
     case CT_OPT_WARM:
         options->warm = -1;
-        return value == NULL ? 0 : read_int(origin, value, 0, CT_WORKERS_MAX, &options->warm, err);
+        return value == NULL ? 0
+                             : read_int(origin, value, "", 0, CT_WORKERS_MAX, &options->warm, err);
     case CT_OPT_PREFLIGHT:
         number = 0;
         rc = value == NULL ? 0 : ct_option_word(origin, value, preflight_words, &number, err);
@@ -374,6 +377,13 @@ static int apply_special(const struct ct_option_spec *spec, const char *origin, 
     }
 }
 
+static const char *unit_of(const struct ct_option_spec *spec)
+{
+    return strcmp(spec->metavar, "SECONDS") == 0 ? " of seconds"
+           : strcmp(spec->metavar, "MIB") == 0   ? " of MiB"
+                                                 : "";
+}
+
 static int apply(const struct ct_option_spec *spec, const char *origin, const char *value,
                  struct ct_options *options, struct ct_err *err)
 {
@@ -386,7 +396,7 @@ static int apply(const struct ct_option_spec *spec, const char *origin, const ch
         *(bool *)field = true;
         return 0;
     case CT_TYPE_NUMBER:
-        return read_int(origin, value, spec->min, spec->max, field, err);
+        return read_int(origin, value, unit_of(spec), spec->min, spec->max, field, err);
     case CT_TYPE_TEXT:
         return read_text(origin, value, field, err);
     case CT_TYPE_ANY_TEXT:

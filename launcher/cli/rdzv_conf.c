@@ -69,7 +69,7 @@ static int read_seconds(struct span key, struct span value, double min, int64_t 
     memcpy(text, value.at, len);
     text[len] = '\0';
     if (value.len != len || ct_parse_double(text, min, SECONDS_MAX, &seconds) != 0) {
-        return ct_err_set(err, CT_EINVAL, "%.*s: '%s' is not a number of seconds from %g to %g",
+        return ct_err_set(err, CT_EINVAL, "%.*s: '%s' is not a number of seconds from %g to %.0f",
                           (int)key.len, key.at, text, min, SECONDS_MAX);
     }
     *out = (int64_t)(seconds * 1000);
@@ -113,8 +113,8 @@ static int read_bool(const char *key, struct span value, int *out, struct ct_err
     *out = is_one_of(value, yes);
     return *out == 1 || is_one_of(value, no)
                ? 0
-               : ct_err_set(err, CT_EINVAL, "%s: '%.*s' is neither true nor false", key,
-                            value.len < 64 ? (int)value.len : 64, value.at);
+               : ct_err_set(err, CT_EINVAL, "%s: '%.*s' is neither 1 (true, yes) nor 0 (false, no)",
+                            key, value.len < 64 ? (int)value.len : 64, value.at);
 }
 
 static int read_item(struct span key, struct span value, struct draft *draft, struct ct_err *err)

@@ -12,8 +12,7 @@
 
 /* Longer than any value that makes sense. */
 #define ITEM_MAX 64
-/* A petabyte. */
-#define BYTES_MAX 1e15
+#define BYTES_MAX (1024.0 * (1LL << 40)) /* 1024T */
 #define SECONDS_MAX 1e6
 #define GPUS_MAX 1024 /* as CT_PREFLIGHT_GPUS_MAX */
 
@@ -107,9 +106,9 @@ static int read_item(char *item, struct ct_preflight_limits *out, struct ct_err 
     memcpy(value, equals + 1, strlen(equals + 1) + 1);
     if (store(key, equals + 1, out) != 0) {
         static const char *const what[] = {
-            [BYTES] = "a number of bytes such as 64M",
-            [RATE] = "a number of bytes per second such as 1G",
-            [SECONDS] = "a number of seconds",
+            [BYTES] = "a number of bytes from 0 to 1024T, such as 64M",
+            [RATE] = "a number of bytes per second from 0 to 1024T, such as 1G",
+            [SECONDS] = "a number of seconds from 0 to 1000000",
             [NUMBER] = "a number from 0 to 1024",
         };
         return ct_err_set(err, CT_EINVAL, "%s: '%s' is not %s", item, value, what[keys[key].kind]);

@@ -29,6 +29,8 @@ static void test_what_is_not_named_stays(void **state)
 {
     struct ct_preflight_limits limits = CT_PREFLIGHT_LIMITS_INIT;
     (void)state;
+    assert_int_equal(ct_preflight_limits_parse("disk=1024T", &limits, NULL), 0);
+    assert_int_equal(limits.disk, INT64_C(1) << 50);
     assert_int_equal(ct_preflight_limits_parse("disk=0", &limits, NULL), 0);
     assert_int_equal(limits.disk, 0);
     assert_int_equal(limits.shm, INT64_C(32) << 20);
@@ -55,12 +57,15 @@ static void test_garbage(void **state)
     refused("disc=1", "unknown key 'disc'; did you mean disk?");
     refused("colour=1", "unknown key 'colour': there are shm, disk, memlock, clock, gpus, "
                         "bandwidth and latency");
-    refused("disk=1,shm=G", "shm: 'G' is not a number of bytes such as 64M");
-    refused("shm=-1", "shm: '-1' is not a number of bytes such as 64M");
-    refused("shm=9999999T", "shm: '9999999T' is not a number of bytes such as 64M");
-    refused("clock=1s", "clock: '1s' is not a number of seconds");
+    refused("disk=1,shm=G", "shm: 'G' is not a number of bytes from 0 to 1024T, such as 64M");
+    refused("shm=-1", "shm: '-1' is not a number of bytes from 0 to 1024T, such as 64M");
+    refused("shm=9999999T",
+            "shm: '9999999T' is not a number of bytes from 0 to 1024T, such as 64M");
+    refused("disk=1025T", "disk: '1025T' is not a number of bytes from 0 to 1024T, such as 64M");
+    refused("clock=1s", "clock: '1s' is not a number of seconds from 0 to 1000000");
     refused("gpus=1.5", "gpus: '1.5' is not a number from 0 to 1024");
-    refused("bandwidth=fast", "bandwidth: 'fast' is not a number of bytes per second such as 1G");
+    refused("bandwidth=fast",
+            "bandwidth: 'fast' is not a number of bytes per second from 0 to 1024T, such as 1G");
     char lengthy[1000];
     memset(lengthy, 'x', sizeof(lengthy) - 1);
     lengthy[sizeof(lengthy) - 1] = '\0';

@@ -14,6 +14,9 @@
 /* The column of the brief descriptions: behind the longest usual option. */
 #define BRIEF_COLUMN 38
 
+/* The shortest word of an option's name that is suggested. */
+#define WORD_MIN 4
+
 static const char arguments[] =
     "  ${rank}, ${world_size}              in the job\n"
     "  ${local_rank}, ${local_world_size}  on this machine\n"
@@ -214,7 +217,26 @@ bool ct_help_knows(const char *word)
            is_found(word);
 }
 
-const char *ct_help_nearest(const char *word)
+/* Offers each word of an option's name, of which --help shows all options that have it. Short ones
+ * are near to too much. A word that is taken is kept in `kept`. */
+static void offer_words(struct ct_suggestion *near, const char *name, char kept[CT_HELP_WORD_MAX])
+{
+    for (const char *at = name; *at != '\0'; at += *at == '-') {
+        char word[CT_HELP_WORD_MAX];
+        size_t len = strcspn(at, "-");
+        (void)snprintf(word, sizeof(word), "%.*s", (int)len, at);
+        if (len >= WORD_MIN) {
+            ct_suggestion_offer(near, word);
+        }
+        if (near->name == word) {
+            memcpy(kept, word, sizeof(word));
+            near->name = kept;
+        }
+        at += len;
+    }
+}
+
+const char *ct_help_nearest(const char *word, char kept[CT_HELP_WORD_MAX])
 {
     word += strspn(word, "-");
     struct ct_suggestion near = ct_suggestion_for(word, strlen(word));
@@ -224,6 +246,14 @@ const char *ct_help_nearest(const char *word)
     for (size_t i = 0; i < ct_option_count; i++) {
         if (ct_option_is_shown(&ct_option_table[i])) {
             ct_suggestion_offer(&near, ct_option_table[i].name);
+        }
+    }
+    for (size_t i = 0; i < sizeof(also) / sizeof(also[0]); i++) {
+        ct_suggestion_offer(&near, also[i].word);
+    }
+    for (size_t i = 0; i < ct_option_count; i++) {
+        if (ct_option_is_shown(&ct_option_table[i])) {
+            offer_words(&near, ct_option_table[i].name, kept);
         }
     }
     return near.name;

@@ -16,8 +16,12 @@
  * Or does a word of a topic or of an option's help begin with it? */
 bool ct_help_knows(const char *word);
 
-/* The topic or option that may be meant by a word of which there is no help; NULL = none. */
-const char *ct_help_nearest(const char *word);
+/* Room for every word that is suggested. */
+#define CT_HELP_WORD_MAX 65
+
+/* The topic, the option, or the word of an option's name that may be meant by a word of which there
+ * is no help; NULL = none. The text may be in `kept`, which is the caller's. */
+const char *ct_help_nearest(const char *word, char kept[CT_HELP_WORD_MAX]);
 
 /* The help on `word`, of which ct_help_knows(); NULL = the usual options. CT_ENOMEM. */
 CT_MUST_CHECK int ct_help_print(const char *word, struct ct_buf *out);

@@ -268,7 +268,8 @@ static int refuse_topic(const char *topic, struct ct_err *err)
     char option[NAME_MAX_LEN];
     (void)snprintf(option, sizeof(option), "--%s", topic + strspn(topic, "-"));
     const char *advice = advice_of_others(topic[0] == '-' ? topic : option);
-    const char *nearest = ct_help_nearest(topic);
+    char kept[CT_HELP_WORD_MAX];
+    const char *nearest = ct_help_nearest(topic, kept);
     if (advice != NULL) {
         return ct_err_set(err, CT_EINVAL, "%s '%.64s'; %s", none, topic, advice);
     }

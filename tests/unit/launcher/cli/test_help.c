@@ -133,22 +133,23 @@ static void an_option_may_be_typed_as_on_the_command_line(void **state)
 static void a_word_without_help_leads_to_the_nearest(void **state)
 {
     static const char *const rows[][2] = {
-        {"arm", "warm"},
-        {"ouput", "output"},
-        {"max-restrats", "max-restarts"},
-        {"gpux", "gpu"},
+        {"arm", "warm"},       {"ouput", "output"},     {"max-restrats", "max-restarts"},
+        {"gpux", "gpu"},       {"failovr", "failover"}, /* about the option --rdzv-conf */
+        {"prempt", "preempt"},                          /* a word of one option's name */
+        {"timout", "timeout"},                          /* of several */
     };
+    char kept[CT_HELP_WORD_MAX];
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *nearest = ct_help_nearest(rows[i][0]);
+        const char *nearest = ct_help_nearest(rows[i][0], kept);
         if (nearest == NULL || strcmp(nearest, rows[i][1]) != 0) {
             fail_msg("%s: %s", rows[i][0], nearest != NULL ? nearest : "none");
         }
         assert_false(ct_help_knows(rows[i][0]));
         assert_true(ct_help_knows(nearest));
     }
-    assert_null(ct_help_nearest("yoghurt"));
-    assert_null(ct_help_nearest(""));
+    assert_null(ct_help_nearest("yoghurt", kept));
+    assert_null(ct_help_nearest("", kept));
     assert_false(ct_help_knows("yoghurt") || ct_help_knows(""));
 }
 

@@ -235,6 +235,7 @@ static const struct row rows[] = {
     {{"--help=all"}, {NULL}, NULL, "help about=all timeout=-1 "},
     {{"--he", "log_dir"}, {NULL}, NULL, "help about=log_dir timeout=-1 "},
     {{"--help", "ouput"}, {NULL}, "has the word 'ouput'; did you mean ctrun --help output?", NULL},
+    {{"--help", "prempt"}, {NULL}, "did you mean ctrun --help preempt?", NULL},
     {{"--help", "yoghurt"},
      {NULL},
      "no text has the word 'yoghurt'; the topics are job restart",

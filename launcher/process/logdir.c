@@ -42,6 +42,12 @@ static int no_memory(struct ct_err *err)
     return ct_err_set(err, CT_ENOMEM, "log folder: out of memory");
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* mkdir -p */
 static int make_path(const char *path, struct ct_err *err)
 {
@@ -55,8 +61,11 @@ static int make_path(const char *path, struct ct_err *err)
         if (p != NULL) {
             *p = '\0';
         }
-        if (mkdir(copy, 0777) != 0 && errno != EEXIST) {
-            rc = sys_fail(err, copy);
+        if (mkdir(copy, 0777) != 0) {
+            rc = errno != EEXIST ? sys_fail(err, copy)
+                 : is_folder(copy)
+                     ? 0
+                     : ct_err_set(err, CT_EIO, "%s is no folder: name another one", copy);
         }
         if (p != NULL) {
             *p = '/';

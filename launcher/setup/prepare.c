@@ -219,7 +219,10 @@ int ct_prepare_logdir(const struct ct_options *options, const struct ct_resolved
         return 0;
     }
     rc = ct_logdir_init(options->log_dir, tmp_dir, run_id, out, err);
-    if (rc != 0 && options->log_dir == NULL) {
+    if (rc != 0 && options->log_dir != NULL) {
+        return ct_err_wrap(err, "--log-dir");
+    }
+    if (rc != 0) {
         rc = ct_err_set(err, rc, "%.700s; set TMPDIR or --log-dir to a folder for temporary files",
                         err->text);
     }

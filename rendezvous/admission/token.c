@@ -80,19 +80,19 @@ static int check_private(int fd, const char *path, struct ct_err *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) {
-        return ct_err_sys(err, CT_EIO, errno, "token file %s", path);
+        return ct_err_sys(err, CT_EIO, errno, "cannot read %s", path);
     }
     if (!S_ISREG(st.st_mode)) {
-        return ct_err_set(err, CT_EFORMAT, "token file %s: not a regular file", path);
+        return ct_err_set(err, CT_EFORMAT, "%s is %s: name a file that holds the token", path,
+                          S_ISDIR(st.st_mode) ? "a folder" : "no plain file");
     }
     if (st.st_uid != geteuid() && st.st_uid != 0) {
-        return ct_err_set(err, CT_EPERM, "token file %s: belongs to user %u, not to user %u", path,
-                          (unsigned)st.st_uid, (unsigned)geteuid());
+        return ct_err_set(err, CT_EPERM, "%s belongs to user %u: name a file of user %u or of root",
+                          path, (unsigned)st.st_uid, (unsigned)geteuid());
     }
     if ((st.st_mode & S_IRWXO) != 0 || ((st.st_mode & S_IRWXG) != 0 && !list_is_private(fd))) {
         return ct_err_set(err, CT_EPERM,
-                          "token file %s: others may use it (mode %04o); chmod 600 it, and better "
-                          "make a new one",
+                          "others may use %s (mode %04o): chmod 600 it, and better make a new one",
                           path, (unsigned)st.st_mode & 07777u);
     }
     return 0;
@@ -122,14 +122,19 @@ int ct_token_read(const char *path, struct ct_token *out, struct ct_err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) {
-        return ct_err_sys(err, ct_code_from_errno(errno), errno, "token file %s", path);
+        return errno == ENOENT
+                   ? ct_err_set(err, CT_ENOENT,
+                                "there is no file %s; this makes one: (umask 077 && head -c 32 "
+                                "/dev/urandom | base64 >FILE)",
+                                path)
+                   : ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot open %s", path);
     }
     char text[CT_TOKEN_MAX +
               2]; /* room for a newline, and one byte more to see that the token is too long */
     int rc = check_private(fd, path, err);
     ssize_t n = rc == 0 ? read_some(fd, text, sizeof(text)) : 0;
     if (n < 0) {
-        rc = ct_err_sys(err, CT_EIO, errno, "token file %s", path);
+        rc = ct_err_sys(err, CT_EIO, errno, "cannot read %s", path);
     }
     (void)close(fd);
     if (rc == 0) {
@@ -144,7 +149,8 @@ int ct_token_read(const char *path, struct ct_token *out, struct ct_err *err)
 int ct_token_find(const char *path, const char *text, struct ct_token *out, struct ct_err *err)
 {
     if (path != NULL) {
-        return ct_token_read(path, out, err);
+        int rc = ct_token_read(path, out, err);
+        return rc == 0 ? 0 : ct_err_wrap(err, "--token-file");
     }
     if (text != NULL && text[0] != '\0') {
         return ct_token_parse(text, CT_TOKEN_ENV, out, err);

@@ -231,7 +231,7 @@ class OneMachine(Detached):
     def test_a_job_that_does_not_start(self):
         for args, code, says in (
             (("--no-python", "no-such-program"), 127, "ctrun: no-such-program: not found"),
-            (("--no-python", "--log-dir", "/proc/none", "true"), 1, "cannot make the folder"),
+            (("--no-python", "--log-dir", "/proc/none", "true"), 1, "--log-dir: cannot make the folder"),
             (("--master-addr", "198.51.100.7", "true"), 2, "198.51.100.7"),
         ):
             with self.subTest(args=args):

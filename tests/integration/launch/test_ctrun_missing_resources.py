@@ -41,6 +41,15 @@ class MissingResources(testlib.Case):
                 self.assertIn("; set TMPDIR or --log-dir to a folder for temporary files", done.err)
                 self.assert_one_line(done.err)
 
+    def test_a_file_in_the_place_of_the_log_folder(self):
+        place = self.tmp / "file"
+        place.touch()
+        for log_dir in (place, place / "below"):
+            done = self.ctrun("--log-dir", log_dir, "true")
+            self.assertEqual(
+                (done.code, done.err), (1, f"ctrun: --log-dir: {place} is no folder: name another one\n")
+            )
+
     def test_no_room_for_logs(self):
         full = self.tmp / "full"
         full.mkdir()

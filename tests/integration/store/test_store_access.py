@@ -157,7 +157,8 @@ class Access(testlib.Case):
         for args, env, why in (
             ((), None, "this machine is not admitted; if the job has a token, name its file with --token-file"),
             ((), {"CTRUN_TOKEN": "0123456789abcdeg"}, "the token is not that of the job"),
-            (("--token-file", self.tmp / "none"), None, "token file"),
+            (("--token-file", self.tmp / "none"), None, f"--token-file: there is no file {self.tmp / 'none'}; this makes one: "),
+            (("--token-file", self.tmp), None, f"--token-file: {self.tmp} is a folder: name a file that holds the token"),
         ):
             result = self.stat(self.net.stranger, *args, env=env)
             self.assertEqual((result.code, result.out), (2, ""), result)

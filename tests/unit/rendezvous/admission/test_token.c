@@ -109,7 +109,15 @@ static void test_where_it_is_found(void **state)
     assert_int_equal(token.len, 0);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(ct_token_find(path, GOOD, &token, &err), CT_ENOENT);
+    assert_non_null(strstr(err.text, "--token-file: there is no file "));
+    assert_non_null(strstr(err.text, "; this makes one: "));
     free(path);
+    assert_int_equal(ct_token_find(*state, NULL, &token, &err), CT_EFORMAT);
+    assert_non_null(strstr(err.text, " is a folder: name a file that holds the token"));
+    assert_int_equal(ct_token_find("/dev/null", NULL, &token, &err), CT_EFORMAT);
+    assert_string_equal(err.text,
+                        "--token-file: /dev/null is no plain file: name a file that holds "
+                        "the token");
 }
 
 static void test_line_end_is_not_part_of_it(void **state)

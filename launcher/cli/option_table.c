@@ -167,8 +167,8 @@ const struct ct_option_spec ct_option_table[] = {
     {CT_OPT_TEE, 't', false, "tee", "MAP", "like --redirects, and also show the output. Default 0",
      .topic = CT_HELP_OUTPUT, .brief = "write it to files and show it"},
     {CT_OPT_LOG_DIR, 0, false, "log-dir", "DIR",
-     "folder for the files of --redirects and --tee and error files.\n"
-     "Default: a temporary one",
+     "folder for the files of --redirects and --tee, and for error files.\n"
+     "/dev/null: no such files. Default: a temporary one",
      .empty_is_default = true, .topic = CT_HELP_OUTPUT, .brief = "folder for log and error files",
      TEXT(log_dir)},
     {CT_OPT_LOCAL_RANKS_FILTER, 0, false, "local-ranks-filter", "RANK,RANK,...",
@@ -244,8 +244,9 @@ const struct ct_option_spec ct_option_table[] = {
      "machines beyond --nnodes that wait to replace a lost one. Default 0", .ctrun_only = true,
      .topic = CT_HELP_NODES, NUMBER(spares, 0, CT_MAX_NODES - 1)},
     {CT_OPT_TOKEN_FILE, 0, false, "token-file", "FILE",
-     "file with the secret of the job's machines; else CTRUN_TOKEN", .ctrun_only = true,
-     .topic = CT_HELP_NODES, TEXT(token_file)},
+     "file with the token, the secret of the job's machines; else CTRUN_TOKEN.\n"
+     "(umask 077 && head -c 32 /dev/urandom | base64 >FILE) makes one",
+     .ctrun_only = true, .topic = CT_HELP_NODES, TEXT(token_file)},
     {CT_OPT_OPEN, 0, false, "open", NULL,
      "admit every client that reaches the store, also of other users of this\n"
      "machine, and do not warn that there is no token",

@@ -180,7 +180,9 @@ static int read_streams(const char *origin, const char *value, struct ct_redirec
 static int read_text(const char *origin, const char *value, const char **out, struct ct_err *err)
 {
     if (value[0] == '\0') {
-        return ct_err_set(err, CT_EINVAL, "%s: the value is empty", origin);
+        return ct_err_set(err, CT_EINVAL,
+                          "%s: the value is empty; is the variable set that it comes from?",
+                          origin);
     }
     *out = value;
     return 0;

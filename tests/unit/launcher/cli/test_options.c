@@ -332,6 +332,7 @@ static const struct row rows[] = {
     {{"--master-port", "65536", "x"}, {NULL}, "--master-port: '65536'", NULL},
     {{"--master-addr", "h:1", "x"}, {NULL}, "--master-port", NULL},
     {{"--max-restarts", "-1", "x"}, {NULL}, "--max-restarts: '-1'", NULL},
+    {{"--report=", "x"}, {NULL}, "--report: the value is empty; is the variable set ", NULL},
     {{"--shutdown-timeout", "1.5", "x"},
      {NULL},
      "--shutdown-timeout: '1.5' is not a whole number of seconds from 0 to 86400",

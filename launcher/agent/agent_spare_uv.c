@@ -157,6 +157,8 @@ int ct_agent_spare_start(struct ct_agent_spare *spare, char *const *argv, char *
     int rc = add_part(run, &vars, spare->rank >= 0 ? "spare" : "plan", env);
     if (rc != 0) {
         rc = ct_err_set(err, rc, "out of memory");
+    } else if (stat(job->command->path, &spare->program) != 0) {
+        rc = ct_err_sys(err, ct_code_from_errno(errno), errno, "%s", job->command->path);
     } else if (stand_in(in_seekable, false, in) != 0 || stand_in(out_seekable, true, out) != 0 ||
                stand_in(false, true, err_out) != 0) {
         rc = ct_err_sys(err, ct_code_from_errno(errno), errno, "cannot make a pipe");
@@ -255,15 +257,12 @@ int64_t ct_agent_spare_cpu_ms(const struct ct_agent_spare *spare)
 
 bool ct_agent_spare_current(const struct ct_agent_spare *spare)
 {
-    char path[32];
-    struct stat now, then;
-    const struct ct_command *command = spare->run->job->command;
-    if (command->python) {
-        return true; /* it looks itself; the interpreter may stand behind a script */
-    }
-    (void)snprintf(path, sizeof(path), "/proc/%d/exe", (int)ct_proc_pid(spare->proc));
-    return stat(path, &then) == 0 && stat(command->path, &now) == 0 && now.st_ino == then.st_ino &&
-           now.st_dev == then.st_dev;
+    const struct stat *then = &spare->program;
+    struct stat now;
+    return stat(spare->run->job->command->path, &now) == 0 && now.st_ino == then->st_ino &&
+           now.st_dev == then->st_dev && now.st_size == then->st_size &&
+           now.st_mtim.tv_sec == then->st_mtim.tv_sec &&
+           now.st_mtim.tv_nsec == then->st_mtim.tv_nsec;
 }
 
 bool ct_agent_spare_same(char *const *one, char *const *other)

@@ -7,12 +7,15 @@
 
 #include "launcher/agent/agent_run_uv.h"
 
+#include <sys/stat.h>
+
 struct ct_agent_spare {
     struct ct_list link; /* in run->warm.all */
     struct ct_agent_run *run;
     struct ct_proc *proc;
     int rank;               /* local rank; -1 = it makes the plan */
     int channel;            /* -1 = it is being ended */
+    struct stat program;    /* the file of the command, when the process was started */
     struct ct_strlist args; /* its command line */
     struct ct_strlist vars; /* the environment that it was given for its generation */
     bool seekable[3];       /* can its standard streams be repositioned? */
@@ -49,7 +52,8 @@ int64_t ct_agent_spare_cpu_ms(const struct ct_agent_spare *spare);
 /* Has a signal stopped it? */
 bool ct_agent_spare_stopped(const struct ct_agent_spare *spare);
 
-/* Is the program that it executes still the one that a worker would? */
+/* Does the command still name the file with which the process was started? Behind it may stand
+ * another one, which a spare checks itself: the interpreter of a script. */
 bool ct_agent_spare_current(const struct ct_agent_spare *spare);
 
 /* Are these NULL-terminated lists alike? Placeholders such as ${rank} can have other values in

@@ -343,6 +343,7 @@ class Spare:
         self.streams = [identity(stream) for stream in range(3)]
         self.environ_class = type(os.environ)
         self.files = {}
+        self.places = set()
         self.site_modules = set(sys.modules)
         self.cwd = os.getcwd()
 
@@ -418,13 +419,30 @@ class Spare:
                 raise Refusal("an import uses the GPU (%s)" % target)
 
     def note_files(self, began):
-        for module in list(sys.modules.values()):
-            path = file_of(module)
-            if path is not None and path not in self.files:
-                self.files[path] = stamp(path)
-                # Package managers give a file the time that it has in the package.
-                if self.files[path][0] > began or placed(path) > began:
-                    raise Refusal("%s has changed meanwhile" % path)
+        modules = map(file_of, list(sys.modules.values()))
+        for path in {*modules, *mapped_files()} - {None}:
+            self.files[path] = stamp(path)
+            # Package managers give a file the time that it has in the package.
+            if self.files[path][0] > began or placed(path) > began:
+                raise Refusal("%s has changed meanwhile" % path)
+        self.places = self.find_places()
+
+    def find_places(self):
+        """(folder of sys.path, file in it) of each file named as a module that was imported, or was not found."""
+        import site
+
+        places = set()
+        users = [site.USER_SITE] if site.ENABLE_USER_SITE else []  # is in sys.path only if it was there at the start
+        for folder in [*sys.path, *users]:
+            try:
+                files = os.listdir(folder or ".")
+            except OSError:  # it is not there, or is an archive
+                continue
+            for file in files:
+                name = file.partition(".")[0]
+                if name in sys.modules or name in self.missed.names:
+                    places.add((folder, file))
+        return places
 
     def check_files(self, kind, program):
         for path, stamped in self.files.items():
@@ -450,6 +468,11 @@ class Spare:
             for name in names.intersection(self.missed.names):
                 if self.find(name, folder) is not None:
                     raise Refusal("%s in %s would be found, which an import has missed" % (name, folder))
+        for folder, file in sorted(self.find_places() - self.places):
+            name = file.partition(".")[0]
+            spec = self.find(name, folder)
+            if spec is not None and (spec.loader is not None or name in self.missed.names):
+                raise Refusal("%s in %s would be imported now" % (name, folder))
 
     @staticmethod
     def find(name, folder):
@@ -555,6 +578,19 @@ def file_of(module):
     except Exception:  # anything can be in sys.modules
         return None
     return path if isinstance(path, str) else None
+
+
+def mapped_files():
+    """The files whose code this process executes: the interpreter and libraries."""
+    found = set()
+    with open("/proc/self/maps", "rb") as maps:
+        for line in maps:
+            fields = line.rstrip(b"\n").split(None, 5)
+            if len(fields) == 6 and b"x" in fields[1] and fields[5].startswith(b"/"):
+                path = fields[5]
+                # One that was replaced meanwhile counts as changed, because another file has its name.
+                found.add(os.fsdecode(path[: -len(b" (deleted)")] if path.endswith(b" (deleted)") else path))
+    return found
 
 
 def in_own_session():

@@ -9,7 +9,7 @@ import socket
 import urllib.request
 
 import testlib
-from testlib.warm_case import LIMIT, WarmCase
+from testlib.warm_case import LIMIT, PYTHON, WarmCase
 
 
 class Warm(WarmCase):
@@ -135,6 +135,17 @@ class Warm(WarmCase):
         beside = self.tmp / "hidden.py"
         result = self.cold_package("hidden", lambda job: beside.write_text("VERSION = 2\n"), "would be imported instead")
         self.assertIn("version 2", result.out)
+
+    def test_an_interpreter_that_was_replaced(self):
+        python = self.script("python", f'#!/bin/sh\nexec {PYTHON} "$@"\n')
+        os.chmod(python, 0o755)
+        program = self.program("import os, time\n{wait}first_generation()\n")
+        result = self.restart(
+            program, env={"PYTHON_EXEC": python},
+            before=lambda job: self.script("python", f'#!/bin/sh\nANOTHER=1 exec {PYTHON} "$@"\n'),
+        )  # fmt: skip
+        self.assertEqual(result.code, 0, result)
+        self.assertEqual(result.err.count(f"starts cold: {python} has changed"), 2, result)
 
     def test_the_status_tells_of_the_spares(self):
         packages = self.tmp / "site-packages"

@@ -2,6 +2,7 @@
 """Warm starts: the part in Python alone. What it takes of a program, and what it answers at the hand-over."""
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import shutil
@@ -23,9 +24,9 @@ class Answers:
         self.code = None
 
 
-def speak(source, folder, program="pass", path=None, rank="2", plan="i spared", go=("module", "nothing")):
+def speak(source, folder, program="pass", path=None, rank="2", plan="i spared", go=("module", "nothing"), then=None):
     """Plays ctrun for a spare that imports a module with this source, was told that it has rank 1, and is to be a
-    worker of another rank. `path` is the PYTHONPATH of the user."""
+    worker of another rank. `path` is the PYTHONPATH of the user; `then` is called when the spare is ready."""
     (folder / "spared.py").write_text(source)
     path = str(folder) if path is None else path
     answers = Answers()
@@ -47,6 +48,8 @@ def speak(source, folder, program="pass", path=None, rank="2", plan="i spared", 
                 socket.send_fds(ours, [b"import\0" + os.fsencode(plan)], [before.fileno()])
                 answers.ready = ours.recv(65536).decode()
                 if answers.ready.startswith("ready"):
+                    if then is not None:
+                        then()
                     socket.send_fds(ours, [os.fsencode("\0".join(("go", *go)))], [after.fileno()])
                     answers.set = os.fsdecode(ours.recv(65536))
                 if answers.set == "set":
@@ -140,6 +143,35 @@ class HandOver(testlib.Case):
         self.assert_refuses(source, "plugin_of_mine in .*/job would be found, which an import has missed", go=go)
         source = "import importlib.util\nimportlib.util.find_spec('plugin_of_mine')\n"
         self.assert_refuses(source, "plugin_of_mine in .*/job would be found", go=go)
+
+    def test_a_library_that_was_replaced(self):
+        """A package of libraries alone, such as NCCL's, can be upgraded without any module."""
+        ctypes.CDLL("libm.so.6")
+        maps = pathlib.Path("/proc/self/maps").read_text().split("\n")
+        library, new = self.tmp / "libspared.so", self.tmp / "new"
+        shutil.copy(next(line.split()[-1] for line in maps if "/libm" in line), library)
+        shutil.copy(library, new)
+        source = f"import ctypes\nkeep = ctypes.CDLL({str(library)!r})\n"
+        self.assertEqual(speak(source, self.tmp).set, "set")
+        self.assert_refuses(source, "libspared.so has changed", then=lambda: new.rename(library))
+
+    def test_an_installed_module_that_another_one_hides_now(self):
+        """As `pip install --user` puts a new version in front of that of the system."""
+        users, systems = self.tmp / "users", self.tmp / "system"
+        systems.mkdir()
+        (systems / "installed.py").write_text("X = 1\n")
+        how = {"path": f"{self.tmp}:{users}:{systems}", "then": lambda: users.mkdir(exist_ok=True)}
+        source = "import importlib.util, installed\ntry:\n  import plugin\nexcept ImportError: pass\n"
+        self.assertEqual(speak(source, self.tmp, **how).set, "set")
+        how["then"] = lambda: (users / "installed.txt").touch()
+        self.assertEqual(speak(source, self.tmp, **how).set, "set")
+        how["then"] = lambda: (users / "installed").mkdir()  # a folder hides no module
+        self.assertEqual(speak(source, self.tmp, **how).set, "set")
+        how["then"] = lambda: (users / "installed.py").touch()
+        self.assert_refuses(source, "installed in .*/users would be imported now", **how)
+        (users / "installed.py").unlink()
+        how["then"] = lambda: (systems / "plugin.py").touch()
+        self.assert_refuses(source, "plugin in .*/system would be imported now", **how)
 
     def test_what_depends_on_an_import_that_fails(self):
         plan = "i spared\ni !no_such_module\ni csv"

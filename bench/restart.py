@@ -6,7 +6,7 @@ PyTorch script (bench/ddp.py: DDP over gloo) under ctrun, under `ctrun --warm` a
 cold and warm. MPICH's mpiexec and srun do not start workers again (bench/README.md).
 
     bench/restart.py [--build DIR] [--kills N] [--data DIR] [--torch-venv DIR] [--realtime] [--rest SECONDS]
-                     [--hurry] [--only NAME,...] [--out FILE]
+                     [--hurry] [--only NAME,...] [--limit SECONDS] [--out FILE]
 
 In turn, a job of each is started and one of its workers killed by SIGKILL while it trains; the time until all
 ranks have finished their next step is taken; under `ctrun --warm` the kill comes when its spares are ready.
@@ -16,7 +16,8 @@ starts it. All read the data set uncompressed. PyTorch's ranks sometimes miss ea
 they give up, the launcher starts them once more, which counts; a job that stands still is noted and tried
 again. --hurry (root only) takes spares out of SCHED_IDLE while they import: where other programs use the idle
 time they take minutes otherwise, and by the hand-over all have left it. --only measures some of script, script-warm, torchrun,
-train and train-warm. --realtime as in bench/launch.py; --rest leaves the machine to others between two jobs. Ends with 1 when a
+train and train-warm. --realtime as in bench/launch.py; --rest leaves the machine to others between two jobs. With --limit no job begins
+after that time. Ends with 2 when it has measured fewer restarts than were asked for, and with 1 when a
 goal is missed: the script comes back as soon as under torchrun, with --warm in half a second and ten times as soon each time, and `train`
 in a fifth of a second, with --warm in a fiftieth.
 """
@@ -37,6 +38,7 @@ import tempfile
 import time
 
 import ddp_vs_train
+import ending
 import store_report
 import torture
 
@@ -90,7 +92,7 @@ class Side:
         return [pid for pid in children(self.proc.pid) if self.is_worker(pid)]
 
     def close(self):
-        end(self.proc)
+        ending.end(self.proc)
 
 
 class WarmSide:
@@ -226,16 +228,6 @@ def hurry(pids):
             os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))
 
 
-def end(proc):
-    """Ends a launcher, whatever it does, so that no job goes on beside what is measured next."""
-    proc.terminate()
-    try:
-        proc.wait(DEADLINE)
-    except subprocess.TimeoutExpired:
-        proc.kill()
-        proc.wait(DEADLINE)
-
-
 class ScriptOfTorchrun(Script):
     name = "script, torchrun"
 
@@ -268,9 +260,10 @@ def measure(args, folder):
     """Seconds of each restart, and how many failed, by side."""
     rng = random.Random(args.seed)
     sides = [SIDES[name] for name in args.only]
+    limit = time.monotonic() + args.limit
     took, failed = {side.name: [] for side in sides}, {side.name: 0 for side in sides}
     for kind in sides * args.kills:
-        while True:
+        while time.monotonic() < limit:
             time.sleep(args.rest)
             try:
                 took[kind.name].append(restart_once(kind, args, folder, rng))
@@ -295,36 +288,41 @@ def main():
     parser.add_argument("--hurry", action="store_true")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(SIDES))
     parser.add_argument("--rest", type=float, default=0)
+    parser.add_argument("--limit", type=float, default=3600)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench" / "results" / "restart.json")
     args = parser.parse_args()
     args.build = args.build.resolve()
+    ending.on_signals()
     facts = store_report.machine() | {"realtime": args.realtime}
     if args.realtime:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
     with tempfile.TemporaryDirectory(prefix="ctrun-restart-") as folder:
         args.data = unpack(args.data, pathlib.Path(folder))
         took, failed = measure(args, pathlib.Path(folder))
-    medians = {name: statistics.median(seconds) for name, seconds in took.items()}
+    medians = {name: statistics.median(seconds) for name, seconds in took.items() if seconds}
     report = {
         "machine": facts, "torch": ddp_vs_train.torch_version(str(args.torch_venv / "bin" / "python")),
         "kills": args.kills, "seconds": took, "median": medians, "failed": failed,
     }  # fmt: skip
     goals = check_script(took, medians, report) + check_train(took, medians)
     args.out.write_text(json.dumps(report, indent=1) + "\n")
-    return 0 if all(goals) else 1
+    missing = sum(args.kills - len(seconds) for seconds in took.values())
+    if missing > 0:
+        print(f"{missing} restarts were not measured because of --limit")
+    return 1 if not all(goals) else 2 if missing > 0 else 0
 
 
 def check_script(took, medians, report):
     """Prints how the script did, and returns whether each goal was met."""
     goals = []
     torchrun = medians.get(ScriptOfTorchrun.name)
-    if torchrun and ScriptOfWarm.name in took:
+    if torchrun and ScriptOfWarm.name in medians:
         warm = max(took[ScriptOfWarm.name])
         ratio = report["slowest_warm_by_torchrun"] = warm / torchrun
         print(f"ctrun --warm: {medians[ScriptOfWarm.name]:.2f} s, at most {warm:.2f} s (at most {WARM_GOAL:g}), which is "
               f"{ratio:.2f} of torchrun's median (at most {WARM_RATIO_GOAL:g})")  # fmt: skip
         goals.append(warm <= WARM_GOAL and ratio <= WARM_RATIO_GOAL)
-    if torchrun and ScriptOfCtrun.name in took:
+    if torchrun and ScriptOfCtrun.name in medians:
         ratio = report["script_ctrun_by_torchrun"] = medians[ScriptOfCtrun.name] / torchrun
         print(f"from SIGKILL to the next step of all ranks: the same script {medians[ScriptOfCtrun.name]:.2f} s under "
               f"ctrun, {torchrun:.2f} s under torchrun ({ratio:.2f}, at most {SCRIPT_GOAL:g})")  # fmt: skip
@@ -336,7 +334,7 @@ def check_train(took, medians):
     """The same for train."""
     goals = []
     for side, goal in ((Train, TRAIN_GOAL), (TrainOfWarm, TRAIN_WARM_GOAL)):
-        if side.name in took:
+        if side.name in medians:
             print(f"{side.name}: {medians[side.name] * 1e3:.1f} ms ({min(took[side.name]) * 1e3:.1f} to "
                   f"{max(took[side.name]) * 1e3:.1f}; the median at most {goal * 1e3:.0f})")  # fmt: skip
             goals.append(medians[side.name] <= goal)

@@ -29,6 +29,7 @@ import sys
 import tempfile
 import time
 
+import ending
 import restart
 import store_report
 
@@ -193,6 +194,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=restart.ROOT / "bench" / "results" / "warm_cost.json")
     args = parser.parse_args()
     args.build = args.build.resolve()
+    ending.on_signals()
     report = {"machine": store_report.machine(), "series": []}
     if args.resume and args.out.exists():
         report["series"] = json.loads(args.out.read_text())["series"]

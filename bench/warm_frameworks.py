@@ -28,6 +28,7 @@ import sys
 import tempfile
 import time
 
+import ending
 import restart
 from frameworks import torch_tests
 
@@ -234,8 +235,9 @@ if __name__ == "__main__":
 }
 
 
-def make_venv(venv, torch_venv, packages=PACKAGES):
-    """With these packages, and with those of the other environment behind its own."""
+def make_venv(venv, torch_venv, limit, packages=PACKAGES):
+    """With these packages, and with those of the other environment behind its own. To install them may take so many
+    seconds."""
     python = venv / "bin" / "python"
     if not python.exists():
         subprocess.run([torch_venv / "bin" / "python", "-m", "venv", venv], check=True)
@@ -247,7 +249,7 @@ def make_venv(venv, torch_venv, packages=PACKAGES):
     pathlib.Path(folders[0], "torch.pth").write_text(folders[1] + "\n")
     has = f"import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, {packages!r})))"
     if subprocess.run([python, "-c", has], check=False).returncode != 0:
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-input", *packages], check=True, timeout=limit)
     return python
 
 
@@ -306,7 +308,7 @@ class Run:
         return [value for _, value in first + self.results(1)], took
 
     def close(self):
-        restart.end(self.proc)
+        ending.end(self.proc)
 
 
 def check(args, python, name, folder):
@@ -344,13 +346,14 @@ def main():
     parser.add_argument("--torch-tests", type=pathlib.Path)
     args = parser.parse_args()
     args.build = args.build.resolve()
+    ending.on_signals()
     if args.torch_tests is not None:
         args.torch_tests = args.torch_tests.resolve()
-        return torch_tests.check(args, make_venv(args.venv.absolute(), args.torch_venv, torch_tests.PACKAGES))
+        return torch_tests.check(args, make_venv(args.venv.absolute(), args.torch_venv, args.limit, torch_tests.PACKAGES))
     args.only = args.only or list(PROGRAMS)
     args.end = time.monotonic() + args.limit
     results = json.loads(args.out.read_text()) if args.out is not None and args.out.exists() else {}
-    python = make_venv(args.venv.absolute(), args.torch_venv)
+    python = make_venv(args.venv.absolute(), args.torch_venv, args.limit)
     with tempfile.TemporaryDirectory(prefix="ctrun-frameworks-") as folder:
         for name in args.only:
             if results.get(name) or time.monotonic() > args.end:

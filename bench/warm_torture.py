@@ -30,6 +30,8 @@ import sys
 import tempfile
 import time
 
+import ending
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NODES, WORKERS = 2, 2
 DEADLINE = 300
@@ -89,9 +91,13 @@ class Job:
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         os.close(writing)
-        with open(reading) as ready:
+        self.reading = reading
+        self.agents = []
+
+    def begin(self):
+        with open(self.reading) as ready:
             self.port = int(ready.readline())
-        self.agents = [self.start(node) for node in range(NODES)]
+        self.agents += [self.start(node) for node in range(NODES)]
 
     def start(self, node):
         with open(self.folder / f"log.{node}", "a") as log:
@@ -243,6 +249,7 @@ def run(args, seed):
         folder = pathlib.Path(name)
         job = Job(args, folder)
         try:
+            job.begin()
             killed = torture(args, job, random.Random(seed))
             codes = job.end()
             limit = time.monotonic() + DEADLINE  # those of a killed agent are ended by the kernel, not by an agent
@@ -269,6 +276,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path)
     args = parser.parse_args()
     args.build = args.build.resolve()
+    ending.on_signals()
     wanted = args.kills
     runs = json.loads(args.out.read_text()) if args.out is not None and args.out.exists() else []
     args.kills -= sum(sum(each["killed"].values()) for each in runs)

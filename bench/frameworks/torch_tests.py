@@ -145,8 +145,11 @@ def run(args, python, names, folder, warm):
         try:
             driver.wait(args.limit / len(SIDES))
         except subprocess.TimeoutExpired:
-            os.killpg(driver.pid, signal.SIGKILL)  # workers die with their ctrun
-            driver.wait()
+            pass
+        finally:
+            if driver.poll() is None:
+                os.killpg(driver.pid, signal.SIGKILL)  # workers die with their ctrun
+                driver.wait()
     return dict(map(json.loads, results.read_text().splitlines())), (folder / "log").read_text()
 
 

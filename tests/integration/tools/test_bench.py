@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tools behind tools/bench store and bench/launch.py do what they measure: small loads against the real store and
-against each floor, and the report's arithmetic. No figure is judged here."""
+against each floor, and the report's arithmetic. No figure is judged here. Benchmarks leave nothing behind."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -13,6 +14,7 @@ from testlib import BUILD_ROOT, DEADLINE, SOURCE_ROOT
 BENCH = BUILD_ROOT / "bench" / "programs"
 sys.path.insert(0, str(SOURCE_ROOT / "bench"))
 
+import ending  # noqa: E402
 import store_report  # noqa: E402
 from stores import rows as store_rows  # noqa: E402
 
@@ -92,6 +94,31 @@ class Launch(testlib.Case):
 
     def test_spawns_beside_a_store(self):
         self.assertGreater(float(self.run_program(BENCH / "bench-spawn-size", "2", "3").out), 0)
+
+
+class Ending(testlib.Case):
+    """bench/ending.py: nothing of a benchmark goes on after it."""
+
+    LAUNCHER = "trap '' TERM; setsid sh -c 'echo $$; exec sleep 1000' & wait; wait"
+
+    def test_the_workers_of_a_launcher_that_must_be_killed_are_ended(self):
+        with subprocess.Popen(["sh", "-c", self.LAUNCHER], stdout=subprocess.PIPE, text=True) as launcher:
+            worker = int(launcher.stdout.readline())
+            ending.end(launcher, 0.1)
+            self.assertEqual(launcher.returncode, -signal.SIGKILL)
+            testlib.wait_until(lambda: not testlib.pid_alive(worker), "the end of the worker")
+
+    def test_a_benchmark_that_gets_a_signal_ends_what_it_has_started(self):
+        text = ("import ending, subprocess, sys\nending.on_signals()\n"
+                f"proc = subprocess.Popen(['sh', '-c', {self.LAUNCHER!r}])\n"
+                "try: proc.wait()\nfinally: ending.end(proc, 0.1)\n")  # fmt: skip
+        for signo in (signal.SIGTERM, signal.SIGHUP):
+            with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True,
+                                  env={**os.environ, "PYTHONPATH": str(SOURCE_ROOT / "bench")}) as benchmark:  # fmt: skip
+                worker = int(benchmark.stdout.readline())
+                benchmark.send_signal(signo)
+                self.assertEqual(benchmark.wait(DEADLINE), 128 + signo)
+            testlib.wait_until(lambda worker=worker: not testlib.pid_alive(worker), "the end of the worker")
 
 
 class Report(testlib.Case):

@@ -339,7 +339,11 @@ static bool start_preflight(struct ct_agent_run *run, struct ct_agent_event *eve
 
 bool ct_agent_check_and_start(struct ct_agent_run *run, struct ct_agent_event *event)
 {
-    return is_due(run) ? start_preflight(run, event) : check_health(run, event);
+    if (!is_due(run)) {
+        return check_health(run, event);
+    }
+    ct_agent_warm_end_import(run); /* it would disturb what the preflight measures */
+    return start_preflight(run, event);
 }
 
 void ct_agent_check_stop(struct ct_agent_run *run)

@@ -173,6 +173,7 @@ struct ct_agent_warm {
     int taken_in_all;                /* and of all generations */
     char cold[CT_WARM_WHY_MAX];      /* why a spare of this generation is no worker; "" = all are */
     int64_t set_until_ns;            /* when spares must have said that they are set */
+    int64_t import_until_ns;         /* when one that still imports must have said it is ready */
     struct ct_spare_message message; /* the one that came last */
 };
 
@@ -434,9 +435,12 @@ CT_MUST_CHECK int ct_agent_warm_open(struct ct_agent_run *run, struct ct_err *er
 void ct_agent_warm_wait(struct ct_agent_run *run);
 
 /* To be called when all workers of a generation have started; and when they are to stop, or a world
- * has come. */
+ * has come. A spare that imports then goes on. */
 void ct_agent_warm_run(struct ct_agent_run *run);
 void ct_agent_warm_stop(struct ct_agent_run *run);
+
+/* Ends the spare that still imports, if there is one. */
+void ct_agent_warm_end_import(struct ct_agent_run *run);
 
 /* Answers for a process that is a spare, or is one no more; returns false for any other. */
 bool ct_agent_warm_may_stay(struct ct_agent_run *run, struct ct_proc *proc,
@@ -446,7 +450,8 @@ bool ct_agent_warm_may_stay(struct ct_agent_run *run, struct ct_proc *proc,
 bool ct_agent_warm_any(const struct ct_agent_run *run);
 
 /* To be called when a generation begins: gives the spares the priority and the environment of
- * workers, and ends those that do not answer. Returns false if there is nothing to wait for;
+ * workers, and ends those that do not answer. One that still imports is waited for, or ended
+ * (ct_warm_waits()). Returns false if there is nothing to wait for;
  * otherwise the first worker is started when all have answered. */
 bool ct_agent_warm_begin(struct ct_agent_run *run);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The process of a spare: it is started on stand-ins for its standard streams, watched, ended, and
- * given its real streams.
+ * The process of a spare: it is started on stand-ins for its standard streams, told what to import,
+ * watched, ended, asked to be a worker, and given its real streams.
  *
  * Failure modes: what cannot be started is an error of the caller; a spare that is gone makes a
  * send fail.
@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "launcher/process/proctree.h"
+#include "launcher/warm/spare.h"
 #include "launcher/warm/spare_priority.h"
 
 #include <errno.h>
@@ -32,7 +33,8 @@
 /* As much as a pipe takes. It waits in memory until it is looked at. */
 #define STAND_IN_BYTES 65536
 
-struct ct_agent_spare *ct_agent_spare_new(struct ct_agent_run *run, int rank)
+/* A spare without a process, in run->warm.all. NULL without memory. */
+static struct ct_agent_spare *spare_new(struct ct_agent_run *run, int rank)
 {
     struct ct_agent_spare *spare = ct_calloc(1, sizeof(*spare));
     if (spare == NULL) {
@@ -140,8 +142,10 @@ static int add_part(struct ct_agent_run *run, struct ct_strlist *vars, const cha
     return rc == 0 ? ct_strlist_close(vars) : rc;
 }
 
-int ct_agent_spare_start(struct ct_agent_spare *spare, char *const *argv, char *const *env,
-                         ct_proc_exit_fn on_exit, struct ct_err *err)
+/* Starts the process on three stand-ins and a socket. `env` is what a worker has; what makes it a
+ * spare is added. CT_ENOMEM, and what ct_proc_start() returns. */
+static int spare_start(struct ct_agent_spare *spare, char *const *argv, char *const *env,
+                       ct_proc_exit_fn on_exit, struct ct_err *err)
 {
     struct ct_agent_run *run = spare->run;
     const struct ct_job_spec *job = run->job;
@@ -192,6 +196,82 @@ int ct_agent_spare_start(struct ct_agent_spare *spare, char *const *argv, char *
     close_both(in);
     close_both(out);
     close_both(err_out);
+    ct_strlist_fini(&vars);
+    return rc;
+}
+
+static int send_program(struct ct_agent_spare *spare)
+{
+    const struct ct_options *options = spare->run->job->options;
+    const char *names = options->warm_import;
+    bool named = names != NULL && strcmp(names, "auto") != 0;
+    const char *fields[] = {"plan", options->module ? "module" : "file", options->command[0],
+                            named ? names : "", NULL};
+    return ct_spare_send(spare->channel, fields, NULL, 0);
+}
+
+/* The environment goes with it, because a wrapper around the interpreter may change its own. */
+static int send_imports(struct ct_agent_spare *spare, char *const *env, struct ct_err *err)
+{
+    const char *plan = spare->run->warm.plan;
+    const char *fields[] = {"import", plan != NULL ? plan : "", NULL};
+    int fd;
+    int rc = ct_spare_environment(env, &fd, err);
+    if (rc == 0) {
+        rc = ct_spare_send(spare->channel, fields, &fd, 1);
+        (void)close(fd);
+    }
+    return rc;
+}
+
+/* What workers of the next generation are told, as far as that is known. Before the first one
+ * ranks and master are a guess. */
+static struct ct_worker_env next_env(const struct ct_agent_run *run)
+{
+    const struct ct_resolved *resolved = run->job->resolved;
+    struct ct_worker_env next = run->worker_env;
+    if (run->agent.generation >= 0) {
+        next.generation++;
+        return next;
+    }
+    next.node_rank = resolved->node_rank > 0 ? resolved->node_rank : 0;
+    next.node_count =
+        resolved->min_nodes > next.node_rank ? resolved->min_nodes : next.node_rank + 1;
+    next.first_rank = next.first_role_rank = next.node_rank * resolved->workers;
+    next.world_size = next.role_size = next.node_count * resolved->workers;
+    next.master_addr = run->store.address.host;
+    next.master_port = run->store.address.port != 0 ? run->store.address.port : 1;
+    return next;
+}
+
+int ct_agent_spare_make(struct ct_agent_run *run, int rank, ct_proc_exit_fn on_exit,
+                        struct ct_err *err)
+{
+    const struct ct_worker_env next = next_env(run);
+    struct ct_strlist vars = {0};
+    char socket[CT_PROBE_SOCKET_MAX];
+    const struct ct_worker_options options = {.job = run->job, .worker_env = &next};
+    struct ct_agent_spare *spare = spare_new(run, rank);
+    if (spare == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    int rc = ct_worker_describe(&options, rank < 0 ? 0 : rank, socket, &spare->args, &vars, err);
+    if (rc == 0 && rank < 0) {
+        static char flag[] = "-u", command[] = "-c", text[] = "pass";
+        char *nothing[] = {run->job->command->path, flag, command, text, NULL};
+        rc = spare_start(spare, nothing, vars.list, on_exit, err);
+    } else if (rc == 0) {
+        rc = spare_start(spare, spare->args.list, vars.list, on_exit, err);
+    }
+    if (rc != 0) {
+        ct_agent_spare_free(spare);
+    } else {
+        rc = rank < 0 ? send_program(spare) : send_imports(spare, vars.list, err);
+        if (rc != 0) {
+            ct_agent_spare_end(spare);
+            rc = ct_err_set(err, rc, "it cannot be told what to import");
+        }
+    }
     ct_strlist_fini(&vars);
     return rc;
 }
@@ -255,7 +335,9 @@ int64_t ct_agent_spare_cpu_ms(const struct ct_agent_spare *spare)
     return ms;
 }
 
-bool ct_agent_spare_current(const struct ct_agent_spare *spare)
+/* Does the command still name the file with which the process was started? Behind it may stand
+ * another one, which a spare checks itself: the interpreter of a script. */
+static bool is_current(const struct ct_agent_spare *spare)
 {
     const struct stat *then = &spare->program;
     struct stat now;
@@ -273,6 +355,48 @@ bool ct_agent_spare_same(char *const *one, char *const *other)
         }
     }
     return *one == *other;
+}
+
+bool ct_agent_spare_ask(struct ct_agent_spare *spare, char why[CT_WARM_WHY_MAX])
+{
+    struct ct_agent_run *run = spare->run;
+    const struct ct_worker_options options = {.job = run->job, .worker_env = &run->worker_env};
+    const char *go[] = {"go", run->job->options->module ? "module" : "file",
+                        run->job->options->command[0], NULL};
+    pid_t pid = ct_proc_pid(spare->proc);
+    struct ct_strlist args = {0};
+    char socket[CT_PROBE_SOCKET_MAX];
+    struct ct_err err = {0};
+    int fd = -1;
+    (void)snprintf(why, CT_WARM_WHY_MAX, "its spare (pid %d) does not answer", (int)pid);
+    if (ct_agent_spare_stopped(spare) ||
+        ct_agent_spare_printed(spare, "its spare", why, CT_WARM_WHY_MAX)) {
+        return false;
+    }
+    if (!ct_spare_priority_restore(pid)) {
+        (void)snprintf(why, CT_WARM_WHY_MAX, "its spare (pid %d) stays at idle priority", (int)pid);
+        return false;
+    }
+    int rc = ct_worker_describe(&options, spare->rank, socket, &args, &spare->vars, &err);
+    if (rc == 0 && !is_current(spare)) {
+        rc = ct_err_set(&err, CT_EINVAL, "%s has changed", run->job->command->path);
+    }
+    if (rc == 0 && !ct_agent_spare_same(spare->args.list, args.list)) {
+        rc = ct_err_set(&err, CT_EINVAL, "its arguments have changed");
+    }
+    if (rc == 0) {
+        rc = ct_spare_environment(spare->vars.list, &fd, &err);
+    }
+    if (err.text[0] != '\0') {
+        (void)snprintf(why, CT_WARM_WHY_MAX, "%.*s", CT_WARM_WHY_MAX - 1, err.text);
+    }
+    if (rc == 0) {
+        rc = ct_spare_send(spare->channel, go, &fd, 1);
+        (void)close(fd);
+    }
+    ct_strlist_fini(&args);
+    spare->asked = rc == 0;
+    return rc == 0;
 }
 
 static bool is_seekable(int fd)

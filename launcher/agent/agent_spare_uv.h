@@ -24,23 +24,21 @@ struct ct_agent_spare {
     int64_t memory_ns;      /* when that was */
     bool killed;            /* its process is gone, by a signal */
     bool asked;             /* it has its environment */
-    bool set;               /* and has said so */
+    bool awaited;           /* and imported still when it got that */
+    bool set;               /* it has said that it has its environment */
 };
 
-/* A spare without a process, in run->warm.all. `rank` as above. NULL without memory. */
-struct ct_agent_spare *ct_agent_spare_new(struct ct_agent_run *run, int rank);
+/* Starts a spare as the worker of this local rank in the next generation would be (-1 = it makes
+ * the plan), and tells it what to import. `on_exit` gets the spare. CT_ENOMEM, CT_EIO, and what
+ * ct_proc_start() returns. */
+CT_MUST_CHECK int ct_agent_spare_make(struct ct_agent_run *run, int rank, ct_proc_exit_fn on_exit,
+                                      struct ct_err *err);
 
 /* Its process must have ended, or belong to somebody else. */
 void ct_agent_spare_free(struct ct_agent_spare *spare);
 
-/* Kills the process. on_exit of ct_agent_spare_start() is called when it has ended. */
+/* Kills the process. on_exit of ct_agent_spare_make() is called when it has ended. */
 void ct_agent_spare_end(struct ct_agent_spare *spare);
-
-/* Starts the process on three stand-ins and a socket. `env` is what a worker has; what makes it
- * a spare is added. CT_ENOMEM, and what ct_proc_start() returns. */
-CT_MUST_CHECK int ct_agent_spare_start(struct ct_agent_spare *spare, char *const *argv,
-                                       char *const *env, ct_proc_exit_fn on_exit,
-                                       struct ct_err *err);
 
 /* Says in `why` what the spare, called `who` there, has printed. Returns whether it has. */
 bool ct_agent_spare_printed(const struct ct_agent_spare *spare, const char *who, char *why,
@@ -52,13 +50,13 @@ int64_t ct_agent_spare_cpu_ms(const struct ct_agent_spare *spare);
 /* Has a signal stopped it? */
 bool ct_agent_spare_stopped(const struct ct_agent_spare *spare);
 
-/* Does the command still name the file with which the process was started? Behind it may stand
- * another one, which a spare checks itself: the interpreter of a script. */
-bool ct_agent_spare_current(const struct ct_agent_spare *spare);
-
 /* Are these NULL-terminated lists alike? Placeholders such as ${rank} can have other values in
  * another generation. */
 bool ct_agent_spare_same(char *const *one, char *const *other);
+
+/* Gives the spare the priority and the environment of a worker of this generation. It answers when
+ * it has imported all. Returns false and says in `why` what is in the way. */
+bool ct_agent_spare_ask(struct ct_agent_spare *spare, char why[CT_WARM_WHY_MAX]);
 
 /* Gives a spare that is set its streams (-1 = /dev/null) and starts it. Returns false and says in
  * `why` what is in the way. */

@@ -11,7 +11,8 @@
  * to start. From then on it is a worker like any other.
  *
  * In a job of several machines spares are made before the first generation, too, while machines are
- * missing. What is still importing when the world comes is ended.
+ * missing. A spare that still imports when a generation begins is asked with the others if it is
+ * the only one that is not ready; otherwise it is ended, so that no cold start waits for it.
  *
  * Failure modes: a spare that refuses, has printed, is stopped, does not answer in time, or has
  * died is ended, one line says why, and the worker starts cold. A spare is ended before the worker
@@ -26,7 +27,6 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
-#include "launcher/util/environ.h"
 #include "launcher/warm/spare.h"
 #include "launcher/warm/spare_note.h"
 #include "launcher/warm/spare_priority.h"
@@ -38,7 +38,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* All spares together have this time to compare their files and their environment, which takes
  * milliseconds unless a file server is slow. A cold start takes a multiple of it. */
@@ -104,10 +103,17 @@ static void on_spare_exit(void *data, struct ct_proc *proc, const struct ct_exit
         bool printed =
             ct_agent_spare_printed(spare, imported ? "a spare" : "an import", why, sizeof(why));
         ct_spare_receive(spare->channel, message);
-        if (spare->asked) {
-            say_cold(spare, message);
-        } else if (printed || message->word == CT_SPARE_NO) {
+        if (message->word == CT_SPARE_READY) {
+            imported = true;
+            ct_spare_receive(spare->channel, message);
+        }
+        if ((printed || message->word == CT_SPARE_NO) && !(spare->asked && imported)) {
             turn_off(run, printed ? why : message->text);
+        } else if (spare->asked) {
+            say_cold(spare, message);
+        }
+        if (spare->awaited) {
+            ct_warm_waited_in_vain(&run->warm.policy);
         }
         if (printed || message->word == CT_SPARE_NO) {
             ct_warm_taken(&run->warm.policy, spare->rank);
@@ -125,84 +131,6 @@ static void on_spare_exit(void *data, struct ct_proc *proc, const struct ct_exit
         ct_proc_free(proc);
         look_soon(run);
     }
-}
-
-/* ---- starting -------------------------------------------------------------------------------- */
-
-static int send_program(struct ct_agent_spare *spare)
-{
-    const struct ct_options *options = spare->run->job->options;
-    const char *names = options->warm_import;
-    bool named = names != NULL && strcmp(names, "auto") != 0;
-    const char *fields[] = {"plan", options->module ? "module" : "file", options->command[0],
-                            named ? names : "", NULL};
-    return ct_spare_send(spare->channel, fields, NULL, 0);
-}
-
-/* The environment goes with it, because a wrapper around the interpreter may change its own. */
-static int send_imports(struct ct_agent_spare *spare, char *const *env, struct ct_err *err)
-{
-    const char *plan = spare->run->warm.plan;
-    const char *fields[] = {"import", plan != NULL ? plan : "", NULL};
-    int fd;
-    int rc = ct_spare_environment(env, &fd, err);
-    if (rc == 0) {
-        rc = ct_spare_send(spare->channel, fields, &fd, 1);
-        (void)close(fd);
-    }
-    return rc;
-}
-
-/* What workers of the next generation are told, as far as that is known. Before the first one
- * ranks and master are a guess. */
-static struct ct_worker_env next_env(const struct ct_agent_run *run)
-{
-    const struct ct_resolved *resolved = run->job->resolved;
-    struct ct_worker_env next = run->worker_env;
-    if (run->agent.generation >= 0) {
-        next.generation++;
-        return next;
-    }
-    next.node_rank = resolved->node_rank > 0 ? resolved->node_rank : 0;
-    next.node_count =
-        resolved->min_nodes > next.node_rank ? resolved->min_nodes : next.node_rank + 1;
-    next.first_rank = next.first_role_rank = next.node_rank * resolved->workers;
-    next.world_size = next.role_size = next.node_count * resolved->workers;
-    next.master_addr = run->store.address.host;
-    next.master_port = run->store.address.port != 0 ? run->store.address.port : 1;
-    return next;
-}
-
-/* A spare is started as the worker of the next generation would be. */
-static int spare_start(struct ct_agent_run *run, int rank, struct ct_err *err)
-{
-    const struct ct_worker_env next = next_env(run);
-    struct ct_strlist vars = {0};
-    char socket[CT_PROBE_SOCKET_MAX];
-    const struct ct_worker_options options = {.job = run->job, .worker_env = &next};
-    struct ct_agent_spare *spare = ct_agent_spare_new(run, rank);
-    if (spare == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "out of memory");
-    }
-    int rc = ct_worker_describe(&options, rank < 0 ? 0 : rank, socket, &spare->args, &vars, err);
-    if (rc == 0 && rank < 0) {
-        static char flag[] = "-u", command[] = "-c", text[] = "pass";
-        char *nothing[] = {run->job->command->path, flag, command, text, NULL};
-        rc = ct_agent_spare_start(spare, nothing, vars.list, on_spare_exit, err);
-    } else if (rc == 0) {
-        rc = ct_agent_spare_start(spare, spare->args.list, vars.list, on_spare_exit, err);
-    }
-    if (rc != 0) {
-        ct_agent_spare_free(spare);
-    } else {
-        rc = rank < 0 ? send_program(spare) : send_imports(spare, vars.list, err);
-        if (rc != 0) {
-            ct_agent_spare_end(spare);
-            rc = ct_err_set(err, rc, "it cannot be told what to import");
-        }
-    }
-    ct_strlist_fini(&vars);
-    return rc;
 }
 
 /* ---- looking at them ------------------------------------------------------------------------- */
@@ -314,6 +242,18 @@ static uint64_t memory_of(struct ct_agent_spare *spare, int64_t age_ms)
     return spare->memory;
 }
 
+/* A spare has said that it has imported all. */
+static void take_ready(struct ct_agent_spare *spare)
+{
+    struct ct_agent_run *run = spare->run;
+    uint64_t bytes = memory_of(spare, 0);
+    ct_warm_ready(&run->warm.policy, spare->rank, bytes);
+    ct_log(&run->log, CT_LOG_INFO,
+           "the spare of local rank %d is ready (pid %d, %llu MiB, %lld ms of CPU)", spare->rank,
+           (int)ct_proc_pid(spare->proc), (unsigned long long)(bytes >> 20),
+           (long long)ct_agent_spare_cpu_ms(spare));
+}
+
 static void look_at_import(struct ct_agent_run *run)
 {
     struct ct_warm *policy = &run->warm.policy;
@@ -334,12 +274,7 @@ static void look_at_import(struct ct_agent_run *run)
         return;
     }
     if (!printed && message->word == CT_SPARE_READY) {
-        uint64_t bytes = memory_of(spare, 0);
-        ct_warm_ready(policy, spare->rank, bytes);
-        ct_log(&run->log, CT_LOG_INFO,
-               "the spare of local rank %d is ready (pid %d, %llu MiB, %lld ms of CPU)",
-               spare->rank, (int)ct_proc_pid(spare->proc), (unsigned long long)(bytes >> 20),
-               (long long)ct_agent_spare_cpu_ms(spare));
+        take_ready(spare);
         return;
     }
     if (why[0] == '\0') {
@@ -419,8 +354,8 @@ static void on_look(uv_timer_t *timer)
         case CT_WARM_MAKE:
             if (action.act == CT_WARM_PLAN && !run->job->command->python) {
                 ct_warm_planned(policy); /* the program knows what to make ready */
-            } else if (spare_start(run, action.act == CT_WARM_MAKE ? action.spare : -1, &err) !=
-                       0) {
+            } else if (ct_agent_spare_make(run, action.act == CT_WARM_MAKE ? action.spare : -1,
+                                           on_spare_exit, &err) != 0) {
                 turn_off(run, err.text);
             }
             break;
@@ -430,7 +365,9 @@ static void on_look(uv_timer_t *timer)
 
 static void look_soon(struct ct_agent_run *run)
 {
-    if (run->warm.on && !uv_is_closing((uv_handle_t *)&run->warm.timer)) {
+    /* During the hand-over on_set_look() looks. */
+    if (run->warm.on && !uv_is_closing((uv_handle_t *)&run->warm.timer) &&
+        !uv_is_active((uv_handle_t *)&run->warm.set_timer)) {
         uv_timer_start(&run->warm.timer, on_look, 0, 0);
     }
 }
@@ -519,6 +456,15 @@ static void end_asked(struct ct_agent_run *run)
     }
 }
 
+void ct_agent_warm_end_import(struct ct_agent_run *run)
+{
+    int rank = run->warm.policy.importing;
+    if (run->warm.on && rank >= 0) {
+        ct_warm_taken(&run->warm.policy, rank);
+        drop(run, rank);
+    }
+}
+
 void ct_agent_warm_stop(struct ct_agent_run *run)
 {
     struct ct_warm *policy = &run->warm.policy;
@@ -533,11 +479,6 @@ void ct_agent_warm_stop(struct ct_agent_run *run)
     uv_timer_start(&run->warm.timer, on_look, CT_WARM_QUIET_MS, 0);
     uv_timer_stop(&run->warm.set_timer);
     end_asked(run);
-    if (policy->importing >= 0) {
-        int rank = policy->importing;
-        ct_warm_taken(policy, rank);
-        drop(run, rank);
-    }
     struct ct_agent_spare *plan = find_spare(run, -1);
     if (plan != NULL && plan->proc != NULL) {
         ct_agent_spare_end(plan);
@@ -582,87 +523,89 @@ bool ct_agent_warm_any(const struct ct_agent_run *run)
     return run->warm.on && !ct_list_empty(&run->warm.all);
 }
 
-/* Says why the worker starts cold, and ends its spare. */
-static void refuse(struct ct_agent_spare *spare, const char *why)
+/* Ends a spare whose worker starts cold. */
+static void give_up(struct ct_agent_spare *spare)
 {
-    say_why_cold(spare, why);
+    if (spare->awaited) {
+        ct_warm_waited_in_vain(&spare->run->warm.policy);
+    }
     ct_warm_taken(&spare->run->warm.policy, spare->rank);
     ct_agent_spare_end(spare);
 }
 
-/* Gives the spare the environment of its generation. Otherwise says in `why` what is in the way. */
-static bool ask_spare(struct ct_agent_spare *spare, char why[CT_WARM_WHY_MAX])
+/* Says why the worker starts cold, and ends its spare. */
+static void refuse(struct ct_agent_spare *spare, const char *why)
 {
-    struct ct_agent_run *run = spare->run;
-    const struct ct_worker_options options = {.job = run->job, .worker_env = &run->worker_env};
-    const char *go[] = {"go", run->job->options->module ? "module" : "file",
-                        run->job->options->command[0], NULL};
-    pid_t pid = ct_proc_pid(spare->proc);
-    struct ct_strlist args = {0};
-    char socket[CT_PROBE_SOCKET_MAX];
-    struct ct_err err = {0};
-    int fd = -1;
-    (void)snprintf(why, CT_WARM_WHY_MAX, "its spare (pid %d) does not answer", (int)pid);
-    if (ct_agent_spare_stopped(spare) ||
-        ct_agent_spare_printed(spare, "its spare", why, CT_WARM_WHY_MAX)) {
-        return false;
-    }
-    if (!ct_spare_priority_restore(pid)) {
-        (void)snprintf(why, CT_WARM_WHY_MAX, "its spare (pid %d) stays at idle priority", (int)pid);
-        return false;
-    }
-    int rc = ct_worker_describe(&options, spare->rank, socket, &args, &spare->vars, &err);
-    if (rc == 0 && !ct_agent_spare_current(spare)) {
-        rc = ct_err_set(&err, CT_EINVAL, "%s has changed", run->job->command->path);
-    }
-    if (rc == 0 && !ct_agent_spare_same(spare->args.list, args.list)) {
-        rc = ct_err_set(&err, CT_EINVAL, "its arguments have changed");
-    }
-    if (rc == 0) {
-        rc = ct_spare_environment(spare->vars.list, &fd, &err);
-    }
-    if (err.text[0] != '\0') {
-        (void)snprintf(why, CT_WARM_WHY_MAX, "%.*s", CT_WARM_WHY_MAX - 1, err.text);
-    }
-    if (rc == 0) {
-        rc = ct_spare_send(spare->channel, go, &fd, 1);
-        (void)close(fd);
-    }
-    ct_strlist_fini(&args);
-    spare->asked = rc == 0;
-    return rc == 0;
+    say_why_cold(spare, why);
+    give_up(spare);
 }
 
-/* Takes the spare's answer. Returns whether there is none yet. */
-static bool still_open(struct ct_agent_spare *spare, bool late)
+/* Looks at a spare that was asked while it still imports. Returns whether it may become a worker.
+ */
+static bool still_imports(struct ct_agent_spare *spare, int64_t now_ns)
 {
     struct ct_agent_run *run = spare->run;
     struct ct_spare_message *message = &run->warm.message;
+    char why[CT_WARM_WHY_MAX];
+    ct_spare_receive(spare->channel, message);
+    bool printed = ct_agent_spare_printed(spare, "an import", why, sizeof(why));
+    if (!printed && message->word == CT_SPARE_READY) {
+        take_ready(spare);
+        /* A thread may have been made by one that was at idle priority still. */
+        (void)ct_spare_priority_restore(ct_proc_pid(spare->proc));
+        run->warm.set_until_ns = now_ns + SET_MS * CT_NS_PER_MS;
+        return true;
+    }
+    bool late = now_ns >= run->warm.import_until_ns;
+    if (!printed && message->word == CT_SPARE_NOTHING && !late && !ct_agent_spare_stopped(spare)) {
+        return true;
+    }
+    if (printed || message->word == CT_SPARE_NO) {
+        turn_off(run, printed ? why : message->text);
+    } else if (late) {
+        (void)snprintf(why, sizeof(why), "its spare (pid %d) still imports after %d s",
+                       (int)ct_proc_pid(spare->proc), CT_WARM_WAIT_MS / 1000);
+        say_why_cold(spare, why);
+    } else {
+        say_cold(spare, message);
+    }
+    give_up(spare);
+    return false;
+}
+
+/* Takes the spare's answer. Returns whether there is none yet. */
+static bool still_open(struct ct_agent_spare *spare)
+{
+    struct ct_agent_run *run = spare->run;
+    struct ct_spare_message *message = &run->warm.message;
+    int64_t now_ns = ct_clock_now(NULL);
     if (!spare->asked || spare->set) {
         return false;
+    }
+    if (spare->rank == run->warm.policy.importing) {
+        return still_imports(spare, now_ns);
     }
     ct_spare_receive(spare->channel, message);
     spare->set = message->word == CT_SPARE_SET;
     if (spare->set) {
         return false;
     }
+    bool late = now_ns >= run->warm.set_until_ns;
     if (message->word == CT_SPARE_NOTHING && !late && !ct_agent_spare_stopped(spare)) {
         return true;
     }
     say_cold(spare, message);
-    ct_warm_taken(&run->warm.policy, spare->rank);
-    ct_agent_spare_end(spare);
+    give_up(spare);
     return false;
 }
 
 /* Takes what spares have answered. Returns the socket of one that has not; -1 = there is none. */
 static int take_answers(struct ct_agent_run *run)
 {
-    bool late = ct_clock_now(NULL) >= run->warm.set_until_ns;
     int open = -1;
     for (int rank = 0; rank < run->warm.policy.count; rank++) {
         struct ct_agent_spare *spare = find_spare(run, rank);
-        if (spare != NULL && still_open(spare, late)) {
+        if (spare != NULL && still_open(spare)) {
             open = spare->channel;
         }
     }
@@ -687,6 +630,19 @@ static void on_set_look(uv_timer_t *timer)
     ct_agent_dispatch(run, ct_agent_workers_start(run, 0));
 }
 
+/* Ends the spare that still imports, unless the generation waits for it. */
+static void choose_import(struct ct_agent_run *run)
+{
+    int rank = run->warm.policy.importing;
+    if (!ct_warm_waits(&run->warm.policy, run->job->resolved->workers) ||
+        run->workers.list[rank].kept) {
+        ct_agent_warm_end_import(run);
+    } else {
+        ct_log(&run->log, CT_LOG_INFO, "waiting for the spare of local rank %d, which imports",
+               rank);
+    }
+}
+
 bool ct_agent_warm_begin(struct ct_agent_run *run)
 {
     int asked = 0;
@@ -694,6 +650,8 @@ bool ct_agent_warm_begin(struct ct_agent_run *run)
     run->warm.cold[0] = '\0';
     if (run->warm.on) {
         uv_timer_stop(&run->warm.timer);
+        look_at_import(run);
+        choose_import(run);
     }
     for (int rank = 0; run->warm.on && rank < run->warm.policy.count; rank++) {
         struct ct_agent_spare *spare = find_spare(run, rank);
@@ -701,7 +659,8 @@ bool ct_agent_warm_begin(struct ct_agent_run *run)
         if (spare == NULL || run->workers.list[rank].kept) {
             continue;
         }
-        if (ask_spare(spare, why)) {
+        if (ct_agent_spare_ask(spare, why)) {
+            spare->awaited = rank == run->warm.policy.importing;
             asked++;
         } else {
             refuse(spare, why);
@@ -711,6 +670,7 @@ bool ct_agent_warm_begin(struct ct_agent_run *run)
         return false;
     }
     run->warm.set_until_ns = ct_clock_now(NULL) + SET_MS * CT_NS_PER_MS;
+    run->warm.import_until_ns = ct_clock_now(NULL) + CT_WARM_WAIT_MS * CT_NS_PER_MS;
     uv_timer_start(&run->warm.set_timer, on_set_look, 0, 0);
     return true;
 }

@@ -199,6 +199,17 @@ void ct_warm_taken(struct ct_warm *warm, int spare)
     warm->importing = warm->importing == spare ? -1 : warm->importing;
 }
 
+bool ct_warm_waits(const struct ct_warm *warm, int workers)
+{
+    return warm->importing >= 0 && !warm->off && !warm->in_vain && warm->count == workers &&
+           ct_warm_count(warm, CT_WARM_READY) == workers - 1;
+}
+
+void ct_warm_waited_in_vain(struct ct_warm *warm)
+{
+    warm->in_vain = true;
+}
+
 bool ct_warm_none_fits(const struct ct_warm *warm)
 {
     return warm->full && !warm->off && ct_warm_count(warm, CT_WARM_NONE) == warm->count;
@@ -224,5 +235,5 @@ enum ct_warm_making ct_warm_making(const struct ct_warm *warm)
     if (warm->full && warm->importing < 0) {
         return CT_WARM_MAKING_MEMORY;
     }
-    return warm->running ? CT_WARM_MAKING_NOW : CT_WARM_MAKING_LATER;
+    return warm->running || warm->importing >= 0 ? CT_WARM_MAKING_NOW : CT_WARM_MAKING_LATER;
 }

@@ -13,6 +13,9 @@
  *                        | refuses, dies, or takes too long
  *                        +------------------------------------------------> NONE
  *
+ * A spare that still imports when its generation ends goes on. When the next one begins, it is
+ * waited for if all other workers there can begin warm: a cold start would import the same again.
+ *
  * What the program itself causes (an import that fails, prints, or takes too long) would happen
  * again, so it ends the making of spares for the whole job. A spare that somebody has killed is
  * made again, CT_WARM_DEATHS times in a generation.
@@ -34,6 +37,10 @@
  * itself says nothing. */
 #define CT_WARM_IMPORT_MS 600000
 #define CT_WARM_IMPORT_CPU_MS 600000
+
+/* How long a generation that begins waits for a spare that still imports. At the usual priority
+ * imports take a few seconds; from a slow file server they take minutes, also at a cold start. */
+#define CT_WARM_WAIT_MS 30000
 
 /* Reading the program takes a fraction of a second. */
 #define CT_WARM_PLAN_MS 60000
@@ -66,6 +73,7 @@ struct ct_warm {
     bool running;    /* between ct_warm_run() and ct_warm_stop(): spares may be made */
     bool planning, planned;
     bool full;                 /* memory does not allow more spares in this generation */
+    bool in_vain;              /* a wait for an import was in vain, so there is no other */
     bool off;                  /* no spare is made any more */
     int64_t since_ns;          /* when `running` began, or what is under way */
     int importing;             /* local rank; -1 = none */
@@ -112,6 +120,13 @@ void ct_warm_plan_died(struct ct_warm *warm);   /* somebody has killed it: it is
 void ct_warm_ready(struct ct_warm *warm, int spare, uint64_t bytes);
 void ct_warm_died(struct ct_warm *warm, int spare);
 void ct_warm_taken(struct ct_warm *warm, int spare); /* or thrown away */
+
+/* Does a generation of `workers` that begins wait for the spare that still imports? Not if another
+ * worker starts cold, which would wait, too, and take as long afterwards. */
+bool ct_warm_waits(const struct ct_warm *warm, int workers);
+
+/* The spare for which a generation has waited became no worker. */
+void ct_warm_waited_in_vain(struct ct_warm *warm);
 
 /* No spare is made any more, for this reason. The first reason stays. */
 void ct_warm_turn_off(struct ct_warm *warm, const char *why);

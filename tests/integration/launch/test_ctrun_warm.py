@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import urllib.request
@@ -46,6 +47,53 @@ class Warm(WarmCase):
 
         program = self.program("import os, time\n{wait}first_generation()\n")
         self.assert_warm(self.restart(program, before=kill))
+
+    def importing(self, workers, meanwhile, last="pass"):
+        """A restart while the last spare imports; `last` is what its import does last. `meanwhile(job, pid)` is called
+        when the next generation waits for it. Returns the result and the pids of all processes that have imported."""
+        packages = self.tmp / "site-packages"
+        shutil.rmtree(packages, ignore_errors=True)
+        packages.mkdir()
+        begun, done = self.tmp / "begun", self.tmp / "done"
+        for path in (begun, done, self.go):
+            path.unlink(missing_ok=True)
+        (packages / "slow.py").write_text(
+            "import os, time\n"
+            f"if os.getenv('CTRUN_GENERATION') == '1' and os.getenv('LOCAL_RANK') == '{workers - 1}':\n"
+            f"  with open({str(begun)!r}, 'a') as file: file.write(f'{{os.getpid()}}\\n')\n"
+            f"  while not os.path.exists({str(done)!r}): time.sleep(0.01)\n  {last}\n"
+        )
+        job = self.start_ctrun(
+            "-n", workers, "--max-restarts", "1", "--warm",
+            self.program("import os, time\nimport slow\n{wait}first_generation()\n"),
+            env={"PYTHONPATH": packages, "LOGLEVEL": "info"}, cwd=self.tmp,
+        )  # fmt: skip
+        testlib.wait_until(lambda: begun.exists() and begun.read_text().endswith("\n"), "the import", LIMIT)
+        self.go.touch()
+        job.wait_for(f"waiting for the spare of local rank {workers - 1}, which imports", LIMIT)
+        meanwhile(job, int(begun.read_text()))
+        done.touch()
+        result = job.wait(LIMIT)
+        self.assertEqual(result.code, 0, result)
+        return result, begun.read_text().split()
+
+    def test_a_spare_that_still_imports_becomes_a_worker(self):
+        """A cold start would import the same again."""
+        for workers in (1, 2):
+            with self.subTest(workers=workers):
+                result, pids = self.importing(workers, lambda job, pid: None)
+                self.assert_warm(result, workers, workers)
+                self.assertEqual(len(pids), 1)
+
+    def test_an_import_for_which_a_generation_waits_in_vain(self):
+        result, pids = self.importing(1, lambda job, pid: None, "os.write(1, b'hello\\n')")
+        self.assertIn("--warm makes no spares: an import has printed: hello", result.err)
+        self.assertEqual(len(pids), 2)
+        for signo, why in ((signal.SIGSTOP, "does not answer"), (signal.SIGKILL, "has died")):
+            with self.subTest(why):
+                result, pids = self.importing(1, lambda job, pid, signo=signo: os.kill(pid, signo))
+                self.assertIn(f"rank 0 starts cold: its spare (pid {pids[0]}) {why}", result.err)
+                self.assertEqual(len(pids), 2)
 
     def stuck(self, at_go, ranks=range(6)):
         """A program whose spares of these ranks say that they are ready, and then do what `at_go` says when they

@@ -275,6 +275,40 @@ static void test_it_says_what_becomes_of_the_spares(void **state)
     ct_warm_fini(&warm);
 }
 
+static void test_a_generation_waits_for_the_last_import_alone(void **state)
+{
+    (void)state;
+    struct ct_warm warm;
+    open_planned(&warm, 2, 0);
+    assert_false(ct_warm_waits(&warm, 2));
+    assert_int_equal(step(&warm, 1100).spare, 0);
+    assert_false(ct_warm_waits(&warm, 2)); /* the other worker starts cold */
+    ct_warm_ready(&warm, 0, MIB);
+    assert_int_equal(step(&warm, 1100).spare, 1);
+    ct_warm_stop(&warm);
+    assert_int_equal(step(&warm, 1200).wait_ms, CT_WARM_QUIET_MS); /* it goes on */
+    assert_int_equal(ct_warm_making(&warm), CT_WARM_MAKING_NOW);
+    assert_true(ct_warm_waits(&warm, 2));
+    assert_false(ct_warm_waits(&warm, 3)); /* --warm=2 of three workers */
+    ct_warm_waited_in_vain(&warm);
+    assert_false(ct_warm_waits(&warm, 2));
+    ct_warm_ready(&warm, 1, MIB);
+    assert_false(ct_warm_waits(&warm, 2));
+    ct_warm_fini(&warm);
+}
+
+static void test_a_generation_does_not_wait_for_an_import_that_is_given_up(void **state)
+{
+    (void)state;
+    struct ct_warm warm;
+    open_planned(&warm, 1, 0);
+    assert_int_equal(step(&warm, 1100).act, CT_WARM_MAKE);
+    assert_true(ct_warm_waits(&warm, 1));
+    ct_warm_turn_off(&warm, "an import has printed");
+    assert_false(ct_warm_waits(&warm, 1));
+    ct_warm_fini(&warm);
+}
+
 static void test_turning_off_ends_all_spares(void **state)
 {
     (void)state;
@@ -321,6 +355,8 @@ int main(void)
         cmocka_unit_test(test_all_spares_together_stay_below_the_limit),
         cmocka_unit_test(test_spares_that_die_again_and_again_end_it),
         cmocka_unit_test(test_it_says_what_becomes_of_the_spares),
+        cmocka_unit_test(test_a_generation_waits_for_the_last_import_alone),
+        cmocka_unit_test(test_a_generation_does_not_wait_for_an_import_that_is_given_up),
         cmocka_unit_test(test_turning_off_ends_all_spares),
         cmocka_unit_test(test_deaths_are_counted_in_each_generation),
         cmocka_unit_test(test_a_plan_that_was_killed_is_made_again),

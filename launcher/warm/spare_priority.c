@@ -36,15 +36,26 @@ bool ct_spare_priority_may_idle(void)
            (data[0].effective & (1u << CAP_SYS_NICE)) != 0;
 }
 
+/* Gives the policy, and returns the priority in it, that a child of this thread has. */
+static struct sched_param child_policy(int *policy)
+{
+    struct sched_param priority = {0};
+    *policy = sched_getscheduler(0);
+    if (*policy == SCHED_FIFO || *policy == SCHED_RR) {
+        (void)sched_getparam(0, &priority);
+    } else if (*policy != SCHED_BATCH && *policy != SCHED_IDLE) {
+        *policy = SCHED_OTHER; /* also in place of one that children do not inherit */
+    }
+    return priority;
+}
+
 static bool restore_process(pid_t pid)
 {
     char path[64];
-    const struct sched_param none = {0};
     bool ok = true;
-    int policy = sched_getscheduler(0);
     long io = syscall(SYS_ioprio_get, CT_IOPRIO_WHO_PROCESS, 0);
-    /* A real-time policy is the user's affair, which a spare does not imitate. */
-    policy = policy == SCHED_BATCH || policy == SCHED_IDLE ? policy : SCHED_OTHER;
+    int policy;
+    struct sched_param priority = child_policy(&policy);
     (void)snprintf(path, sizeof(path), "/proc/%ld/task", (long)pid);
     DIR *dir = opendir(path);
     if (dir == NULL) {
@@ -55,7 +66,7 @@ static bool restore_process(pid_t pid)
         if (ct_parse_int(entry->d_name, 1, INT_MAX, &thread) != 0) {
             continue;
         }
-        bool moved = sched_setscheduler(thread, policy, &none) == 0;
+        bool moved = sched_setscheduler(thread, policy, &priority) == 0;
         moved =
             syscall(SYS_ioprio_set, CT_IOPRIO_WHO_PROCESS, thread, io >= 0 ? io : 0) == 0 && moved;
         /* A thread that has ended meanwhile needs nothing. */

@@ -63,6 +63,25 @@ static void test_a_wrapper_and_what_it_waits_for(void **state)
     assert_true(ct_spare_priority_restore(wrapper)); /* it is gone and needs nothing */
 }
 
+static void test_a_real_time_policy_is_that_of_ctrun(void **state)
+{
+    (void)state;
+    const struct sched_param first = {.sched_priority = 1}, none = {0};
+    struct sched_param found;
+    pid_t interpreter, wrapper = start_wrapper(&interpreter);
+    if (sched_setscheduler(0, SCHED_RR, &first) != 0) {
+        end_wrapper(wrapper, interpreter);
+        skip(); /* needs CAP_SYS_NICE */
+    }
+    bool restored = ct_spare_priority_restore(wrapper);
+    assert_int_equal(sched_setscheduler(0, SCHED_OTHER, &none), 0);
+    assert_true(restored);
+    assert_int_equal(sched_getscheduler(interpreter), SCHED_RR);
+    assert_int_equal(sched_getparam(interpreter, &found), 0);
+    assert_int_equal(found.sched_priority, 1);
+    end_wrapper(wrapper, interpreter);
+}
+
 static void test_a_family(void **state)
 {
     (void)state;
@@ -84,6 +103,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_wrapper_and_what_it_waits_for),
+        cmocka_unit_test(test_a_real_time_policy_is_that_of_ctrun),
         cmocka_unit_test(test_a_family),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,7 +66,16 @@ static void add_env(struct ct_buf *out, char *const *env)
     }
 }
 
-/* Adds the options that tell a ctrun its node rank and the job's store. */
+/* Adds an option with its value behind an equals sign: as a word of its own, a value that begins
+ * with a dash would be taken for an option. */
+static void add_option(struct ct_buf *out, const char *name, const char *value)
+{
+    ct_buf_addf(out, " --%s=", name);
+    ct_fleet_quote(out, value);
+}
+
+/* Adds the options that tell a ctrun its node rank and the job's store. An IPv6 address is in
+ * brackets, which are a pattern to a shell. */
 static void add_rendezvous(const struct ct_fleet_spec *spec, int index, struct ct_buf *out)
 {
     char endpoint[CT_ADDR_JOIN_MAX];
@@ -74,8 +83,9 @@ static void add_rendezvous(const struct ct_fleet_spec *spec, int index, struct c
     int workers = spec->hosts->list[index].workers;
     ct_buf_addf(out,
                 " --agent-stdin --node-rank=%d"
-                " --rdzv-backend=c10d --rdzv-conf=is_host=%d --rdzv-endpoint=%s",
-                index, spec->job_id != NULL && index == 0, endpoint);
+                " --rdzv-backend=c10d --rdzv-conf=is_host=%d",
+                index, spec->job_id != NULL && index == 0);
+    add_option(out, "rdzv-endpoint", endpoint);
     if (spec->job_id != NULL) {
         ct_buf_addf(out, " --agent-job=%s-%d", spec->job_id, index);
     }
@@ -85,8 +95,7 @@ static void add_rendezvous(const struct ct_fleet_spec *spec, int index, struct c
     if (workers > 0) {
         ct_buf_addf(out, " --nproc-per-node=%d", workers);
     }
-    ct_buf_addf(out, " --rdzv-id");
-    add_word(out, spec->run_id);
+    add_option(out, "rdzv-id", spec->run_id);
 }
 
 int ct_fleet_command(const struct ct_fleet_spec *spec, int index, struct ct_buf *out)

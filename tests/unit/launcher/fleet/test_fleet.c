@@ -47,14 +47,14 @@ static void test_the_remote_command_is_quoted_for_a_shell(void **state)
         "cd '/tmp/it'\\''s here' && exec env 'NCCL_DEBUG=INFO' 'OMP_NUM_THREADS=3' "
         "'/opt/c t/ctrun' '--hosts' 'a:2,b' '--rdzv-id=it'\\''s' "
         "--agent-stdin --node-rank=0 --rdzv-backend=c10d --rdzv-conf=is_host=0 "
-        "--rdzv-endpoint=10.0.0.1:4711 --nnodes=2 --nproc-per-node=2 --rdzv-id 'it'\\''s' -- "
+        "--rdzv-endpoint='10.0.0.1:4711' --nnodes=2 --nproc-per-node=2 --rdzv-id='it'\\''s' -- "
         "'train' '--data' 'a b' '$HOME'");
     ct_buf_reset(&out);
     struct ct_fleet_spec v6 = spec;
     v6.address = "fe80::1";
     assert_int_equal(ct_fleet_command(&v6, 1, &out), 0);
     assert_non_null(
-        strstr(ct_buf_cstr(&out), "--rdzv-endpoint=[fe80::1]:4711 --nnodes=2 --rdzv-id"));
+        strstr(ct_buf_cstr(&out), "--rdzv-endpoint='[fe80::1]:4711' --nnodes=2 --rdzv-id="));
     ct_buf_reset(&out);
     v6.nnodes_given = true;
     assert_int_equal(ct_fleet_command(&v6, 1, &out), 0);
@@ -69,14 +69,28 @@ static void test_the_first_machine_hosts_a_detached_job(void **state)
     struct ct_fleet_spec detached = spec;
     detached.job_id = "exp-0ab1ff00";
     assert_int_equal(ct_fleet_command(&detached, 0, &out), 0);
-    assert_non_null(strstr(ct_buf_cstr(&out),
-                           "--agent-stdin --node-rank=0 --rdzv-backend=c10d --rdzv-conf=is_host=1 "
-                           "--rdzv-endpoint=10.0.0.1:4711 --agent-job=exp-0ab1ff00-0 --nnodes=2"));
+    assert_non_null(
+        strstr(ct_buf_cstr(&out),
+               "--agent-stdin --node-rank=0 --rdzv-backend=c10d --rdzv-conf=is_host=1 "
+               "--rdzv-endpoint='10.0.0.1:4711' --agent-job=exp-0ab1ff00-0 --nnodes=2"));
     ct_buf_reset(&out);
     assert_int_equal(ct_fleet_command(&detached, 1, &out), 0);
-    assert_non_null(strstr(ct_buf_cstr(&out),
-                           "--agent-stdin --node-rank=1 --rdzv-backend=c10d --rdzv-conf=is_host=0 "
-                           "--rdzv-endpoint=10.0.0.1:4711 --agent-job=exp-0ab1ff00-1 --nnodes=2"));
+    assert_non_null(
+        strstr(ct_buf_cstr(&out),
+               "--agent-stdin --node-rank=1 --rdzv-backend=c10d --rdzv-conf=is_host=0 "
+               "--rdzv-endpoint='10.0.0.1:4711' --agent-job=exp-0ab1ff00-1 --nnodes=2"));
+    ct_buf_fini(&out);
+}
+
+/* As a word of its own, such an id would be taken for an option there. */
+static void test_an_id_may_begin_with_a_dash(void **state)
+{
+    (void)state;
+    struct ct_buf out = CT_BUF_INIT;
+    struct ct_fleet_spec dashed = spec;
+    dashed.run_id = "-7";
+    assert_int_equal(ct_fleet_command(&dashed, 0, &out), 0);
+    assert_non_null(strstr(ct_buf_cstr(&out), " --rdzv-id='-7' -- "));
     ct_buf_fini(&out);
 }
 
@@ -165,6 +179,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_remote_command_is_quoted_for_a_shell),
         cmocka_unit_test(test_the_first_machine_hosts_a_detached_job),
+        cmocka_unit_test(test_an_id_may_begin_with_a_dash),
         cmocka_unit_test(test_shell_reads_it),
         cmocka_unit_test(test_ssh_or_a_local_shell_runs_the_command),
         cmocka_unit_test(test_what_goes_along),

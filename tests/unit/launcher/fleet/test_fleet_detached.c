@@ -198,7 +198,7 @@ static void all_machines_get_their_part_and_the_token(void **state)
     assert_string_equal(read_file(s, "127.0.0.3.token"), token);
     const char *command = read_file(s, "127.0.0.3.command");
     assert_non_null(strstr(command, " --node-rank=1 "));
-    assert_non_null(strstr(command, "=is_host=0 --rdzv-endpoint=127.0.0.2:4321 "));
+    assert_non_null(strstr(command, "=is_host=0 --rdzv-endpoint='127.0.0.2:4321' "));
     assert_non_null(strstr(command, " --agent-job=12345678-1 --nnodes=2 "));
     assert_non_null(strstr(read_file(s, "127.0.0.2.command"), "=is_host=1 "));
 }
@@ -211,7 +211,7 @@ static void the_program_stays_apart_from_the_options(void **state)
         assert_int_equal(start_on(s, "127.0.0.2", ways[i], "echo \"$2\" >$DIR/command\n" RUNS), 0);
         const char *command = read_file(s, "command");
         assert_non_null(strstr(command, " '--hosts' '127.0.0.2' --agent-stdin "));
-        assert_non_null(strstr(command, " --rdzv-id '12345678-1234' -- 'train'\n"));
+        assert_non_null(strstr(command, " --rdzv-id='12345678-1234' -- 'train'\n"));
     }
 }
 

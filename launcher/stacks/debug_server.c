@@ -37,8 +37,11 @@ static int find_one(struct ct_client *client, int rank, int timeout_ms, uint16_t
         return rc;
     }
     rc = ct_client_get(client, key, timeout_ms, &value, NULL);
-    if (rc == 0) {
-        *port = port_of(ct_buf_cstr(&value));
+    const char *address = rc == 0 ? ct_buf_cstr(&value) : NULL;
+    if (address != NULL) {
+        *port = port_of(address);
+    } else if (rc == 0) {
+        rc = CT_ENOMEM;
     }
     ct_buf_fini(&value);
     return rc;

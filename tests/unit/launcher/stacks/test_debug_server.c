@@ -3,6 +3,7 @@
  * Ports that ranks have told a real store, as torch.distributed.debug tells them.
  */
 #include "tests/lib/ct_test.h"
+#include "tests/lib/fault.h"
 #include "tests/lib/ranks.h"
 
 #include "common/clock.h"
@@ -71,6 +72,24 @@ static void test_values_that_are_no_address_are_passed_over(void **state)
     }
 }
 
+static int find_one(void *data)
+{
+    struct ct_probe_target target = {.pid = 1};
+    (void)data;
+    find(&target, 1);
+    return 0;
+}
+
+/* A value of 64 bytes fills the smallest block of a buffer, so that its NUL needs another one. */
+static void test_without_memory_a_value_is_passed_over(void **state)
+{
+    static const char value[] = "http://gpu-1.a-name-that-makes-it-sixty-four-bytes.example:34511";
+    (void)state;
+    assert_int_equal(strlen(value), 64);
+    tell("debug_server/rank8", value);
+    assert_true(ct_fault_sweep(find_one, NULL, 1) >= 3);
+}
+
 static void test_without_a_store_nothing_is_found(void **state)
 {
     (void)state;
@@ -88,6 +107,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RANKS_TEST(test_ports_that_ranks_have_told_are_found),
         RANKS_TEST(test_values_that_are_no_address_are_passed_over),
+        RANKS_TEST(test_without_memory_a_value_is_passed_over),
         cmocka_unit_test(test_without_a_store_nothing_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,18 +174,19 @@ static int resolve_program(const char *name, char *const *env, const char *own_d
                            struct ct_err *err)
 {
     const char *path_list = ct_environ_get(env, "PATH");
+    char *path = NULL;
     int rc;
     if (strchr(name, '/') != NULL) {
         rc = probe(name, X_OK);
         if (rc == 0) {
-            *out = ct_strdup(name);
-            rc = *out != NULL ? 0 : CT_ENOMEM;
+            path = ct_strdup(name);
+            rc = path != NULL ? 0 : CT_ENOMEM;
         }
         if (rc == CT_ENOENT) {
             return ct_err_set(err, rc, "%s: no such file%s", name, quotes_hint(name));
         }
     } else {
-        rc = search(own_dir, path_list != NULL ? path_list : DEFAULT_PATH, name, out);
+        rc = search(own_dir, path_list != NULL ? path_list : DEFAULT_PATH, name, &path);
         if (rc == CT_ENOENT) {
             return ct_err_set(err, rc, "%s: not found in PATH%s%s", name,
                               own_dir != NULL ? ", nor among ctrun's own programs" : "",
@@ -195,8 +196,16 @@ static int resolve_program(const char *name, char *const *env, const char *own_d
     if (rc == CT_EPERM) {
         return refuse(name, err);
     }
-    return rc == 0 ? check_first_line(*out, name, err)
-                   : ct_err_set(err, rc, "%s: out of memory", name);
+    if (rc != 0) {
+        return ct_err_set(err, rc, "%s: out of memory", name);
+    }
+    rc = check_first_line(path, name, err);
+    if (rc != 0) {
+        ct_free(path);
+        return rc;
+    }
+    *out = path;
+    return 0;
 }
 
 int ct_command_find_own(const char *own_dir, const char *name, char **out)

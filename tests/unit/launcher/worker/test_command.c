@@ -217,6 +217,16 @@ static void failures_name_the_program(void **state)
     assert_non_null(strstr(out, "PYTHON_EXEC"));
 }
 
+static void a_program_that_is_refused_is_not_given(void **state)
+{
+    struct rig *rig = *state;
+    char *path = NULL;
+    ct_fault_begin(-1);
+    assert_int_equal(ct_command_find("./windows", rig->env, &path, NULL), CT_ENOENT);
+    assert_null(path);
+    assert_int_equal(ct_fault_end(), 0);
+}
+
 static int sweep_body(void *data)
 {
     struct rig *rig = data;
@@ -244,6 +254,7 @@ int main(void)
         CASE(scripts_and_modules_run_under_python),
         CASE(no_python_executes_a_script_itself),
         CASE(failures_name_the_program),
+        CASE(a_program_that_is_refused_is_not_given),
         CASE(survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

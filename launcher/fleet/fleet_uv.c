@@ -677,7 +677,7 @@ static void close_all(struct fleet *fleet)
     }
     if (fleet->procs != NULL) {
         ct_procs_stop(fleet->procs, SIGTERM, 0, on_stopped, fleet);
-    } else if (fleet->output != NULL) {
+    } else {
         close_store(fleet);
     }
 }

@@ -4,6 +4,7 @@
  * test_ctrun_hosts.py.
  */
 #include "tests/lib/ct_test.h"
+#include "tests/lib/fault.h"
 #include "tests/lib/tmpdir.h"
 
 #include "launcher/fleet/fleet_launch.h"
@@ -120,6 +121,36 @@ static void test_the_token_is_wiped_even_when_it_fails(void **state)
     assert_int_equal(token[sizeof(token) - 2], 0);
 }
 
+/* The last step before a machine's ctrun would be started fails. */
+static int launch_nowhere(void *data)
+{
+    char *argv[] = {(char *)"ctrun",
+                    (char *)"--hosts",
+                    (char *)"127.0.0.2",
+                    (char *)"--launch-agent",
+                    (char *)"/nowhere/ssh",
+                    (char *)"train",
+                    NULL};
+    char *const env[] = {NULL};
+    struct ct_options options;
+    const struct ct_machine machine = {.cpus = 1};
+    struct ct_err err = {0};
+    int exit_code = -1;
+    (void)data;
+    if (ct_options_parse(argv, env, &options, &err) != 0) {
+        fail_msg("%s", err.text);
+    }
+    int rc = ct_fleet_launch(&options, &machine, argv, env, -1, &exit_code, &err);
+    assert_int_equal(exit_code, -1);
+    return rc == CT_ENOENT ? 0 : rc;
+}
+
+static void test_each_failed_allocation_is_told(void **state)
+{
+    (void)state;
+    assert_true(ct_fault_sweep(launch_nowhere, NULL, 1) >= 10);
+}
+
 /* Two machines are enough for --nnodes=2. The limit stays as low as this for the rest of the
  * program, so this test is the last one. */
 static void test_a_limit_of_open_files_is_told_before_anything_starts(void **state)
@@ -145,6 +176,7 @@ int main(void)
         cmocka_unit_test(test_a_detached_job_has_its_store_on_the_first_machine),
         cmocka_unit_test(test_a_started_agent_starts_no_others),
         cmocka_unit_test(test_the_token_is_wiped_even_when_it_fails),
+        cmocka_unit_test(test_each_failed_allocation_is_told),
         cmocka_unit_test(test_a_limit_of_open_files_is_told_before_anything_starts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

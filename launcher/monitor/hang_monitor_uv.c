@@ -64,20 +64,22 @@ static pid_t pid_of(void *data, int local_rank)
 static void on_kill_due(uv_timer_t *timer)
 {
     struct ct_hang_monitor *monitor = timer->data;
-    if (pid_of(monitor, monitor->verdict.local_rank) != 0) {
-        ct_proc_signal_group(monitor->workers[monitor->verdict.local_rank].proc, SIGKILL);
+    if (pid_of(monitor, monitor->aborted_rank) != 0) {
+        ct_proc_signal_group(monitor->workers[monitor->aborted_rank].proc, SIGKILL);
     }
 }
 
 /* Lets a Python program write its stack before it is killed. faulthandler(3) of Python does that at
  * SIGABRT, also while another thread holds Python's lock. */
-static void abort_worker(struct ct_hang_monitor *monitor, struct ct_worker *worker)
+static void abort_worker(struct ct_hang_monitor *monitor, int local_rank)
 {
+    const struct ct_worker *worker = &monitor->workers[local_rank];
     /* Nobody asked for a core dump, which may be as large as the memory of the program. */
     const struct rlimit no_core = {.rlim_cur = 0, .rlim_max = 0};
     (void)prlimit(ct_proc_pid(worker->proc), RLIMIT_CORE, &no_core, NULL);
     ct_proc_signal_leader(worker->proc, SIGABRT);
     ct_proc_signal_leader(worker->proc, SIGCONT); /* it may be stopped */
+    monitor->aborted_rank = local_rank;           /* the next verdict may name another one */
     (void)uv_timer_start(&monitor->kill_timer, on_kill_due, ABORT_MS, 0);
 }
 
@@ -321,7 +323,7 @@ static void act(struct ct_hang_monitor *monitor)
         /* What it writes now tells a user more, so that comes first. */
         worker->hang.kernel_stack = monitor->kernel_stack;
         monitor->kernel_stack = NULL;
-        abort_worker(monitor, worker);
+        abort_worker(monitor, verdict->local_rank);
     } else {
         ct_proc_signal_group(worker->proc, SIGKILL);
     }

@@ -48,6 +48,7 @@ struct ct_hang_monitor {
     void *data;
     bool is_open;
     uv_timer_t kill_timer; /* runs while a suspect writes its stack */
+    int aborted_rank;      /* the local rank of that suspect */
     struct ct_hang_loop {
         struct ct_probe_task *task; /* looks at the rank that alone uses the CPU */
         int local_rank;

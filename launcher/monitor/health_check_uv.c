@@ -242,14 +242,26 @@ static void on_deadline(uv_timer_t *timer)
     }
 }
 
-static void open_handles(struct ct_health_check *check, uv_loop_t *loop)
+/* The kernel may have no room for another descriptor to watch (fs.epoll.max_user_watches). */
+static int open_handles(struct ct_health_check *check, uv_loop_t *loop, struct ct_err *err)
 {
-    CT_ASSERT(uv_timer_init(loop, &check->deadline) == 0); /* cannot fail */
-    CT_ASSERT(uv_poll_init(loop, &check->written, check->output) == 0);
+    int rc = uv_poll_init(loop, &check->written, check->output);
+    if (rc != 0) {
+        return ct_err_set(err, CT_EIO, "cannot watch its output: %s", uv_strerror(rc));
+    }
+    (void)uv_timer_init(loop, &check->deadline); /* cannot fail, nor can what follows */
     check->written.data = check->deadline.data = check;
     check->handles = 2;
-    CT_ASSERT(uv_poll_start(&check->written, UV_READABLE, on_written) == 0);
+    (void)uv_poll_start(&check->written, UV_READABLE, on_written);
     (void)uv_timer_start(&check->deadline, on_deadline, (uint64_t)check->timeout_ms, 0);
+    return 0;
+}
+
+/* Ends the process without waiting for it: the set reaps it. */
+static void kill_and_free(struct ct_proc *proc)
+{
+    ct_proc_signal_group(proc, SIGKILL);
+    ct_proc_free(proc);
 }
 
 int ct_health_check_start(uv_loop_t *loop, struct ct_procs *procs,
@@ -291,7 +303,12 @@ int ct_health_check_start(uv_loop_t *loop, struct ct_procs *procs,
         free_check(check);
         return rc;
     }
-    open_handles(check, loop);
+    rc = open_handles(check, loop, err);
+    if (rc != 0) {
+        kill_and_free(check->proc);
+        free_check(check);
+        return rc;
+    }
     *out = check;
     return 0;
 }

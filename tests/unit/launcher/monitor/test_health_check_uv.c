@@ -113,6 +113,39 @@ static void wait_for_text(struct ct_health_check *check)
     }
 }
 
+static int polls_left = -1; /* that can be made; -1 = any number */
+
+int __real_uv_poll_init(uv_loop_t *loop, uv_poll_t *poll, int fd);
+int __wrap_uv_poll_init(uv_loop_t *loop, uv_poll_t *poll, int fd);
+
+/* Of the kernel's room for descriptors that are watched. */
+int __wrap_uv_poll_init(uv_loop_t *loop, uv_poll_t *poll, int fd)
+{
+    if (polls_left == 0) {
+        return UV_ENOSPC;
+    }
+    polls_left -= polls_left > 0;
+    return __real_uv_poll_init(loop, poll, fd);
+}
+
+/* The first one watches the process, the second one its output. */
+static void test_a_check_that_cannot_be_watched_is_an_error(void **state)
+{
+    (void)state;
+    for (int polls = 0; polls < 2; polls++) {
+        struct heard heard = {0};
+        struct ct_health_check *check = NULL;
+        struct host host;
+        assert_int_equal(host_open(&host), 0);
+        polls_left = polls;
+        assert_int_equal(start(&host, "exec sleep 600", 600000, &heard, &check), CT_EIO);
+        polls_left = -1;
+        host_close(&host);
+        assert_null(check);
+        assert_int_equal(heard.times, 0);
+    }
+}
+
 /* It is needed when the check must be ended before that. */
 static void test_what_was_written_can_be_read_at_once(void **state)
 {
@@ -309,6 +342,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_how_it_ends),
+        cmocka_unit_test(test_a_check_that_cannot_be_watched_is_an_error),
         cmocka_unit_test(test_what_was_written_can_be_read_at_once),
         cmocka_unit_test(test_how_it_ends_is_kept_when_sigchld_comes_first),
         cmocka_unit_test(test_a_command_that_cannot_be_run),

@@ -359,7 +359,8 @@ static void add_failures_elsewhere(struct ct_trace *trace, int node_rank,
          i < count; i++) {
         const struct ct_failure *failure = &history->failures[i % CT_FAILURE_HISTORY_KEPT];
         char text[2 * CT_HOST_MAX + CT_FAILURE_WHAT_MAX];
-        if (failure->node_rank == node_rank) {
+        /* The time comes over the wire, which allows more than there are nanoseconds. */
+        if (failure->node_rank == node_rank || failure->time_ms > INT64_MAX / CT_NS_PER_MS) {
             continue;
         }
         (void)snprintf(text, sizeof(text), "node %d (%s): %s", failure->node_rank, failure->host,

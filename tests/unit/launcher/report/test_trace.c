@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "launcher/report/trace.h"
 #include "rendezvous/wire/json.h"
+#include "rendezvous/wire/json_fields.h"
 #include "tests/lib/fault.h"
 
 #include <math.h>
@@ -266,6 +267,22 @@ static void failures_of_other_machines_are_marked(void **state)
     cJSON_Delete(all);
 }
 
+/* The wire allows any whole number that JSON holds exactly. */
+static void a_failure_at_an_impossible_time_is_left_out(void **state)
+{
+    struct fixture *f = *state;
+    begin(f);
+    f->history.num_failures = 2;
+    f->history.failures[0] = (struct ct_failure){
+        .node_rank = 1, .time_ms = CT_JSON_INT_MAX, .host = "gpu-1", .what = "silent"};
+    f->history.failures[1] = (struct ct_failure){
+        .node_rank = 2, .time_ms = (UNIX_S + 8) * 1000, .host = "gpu-2", .what = "silent"};
+    cJSON *all = print(f, 9);
+    assert_null(find(all, "node 1 (gpu-1): silent", 0));
+    assert_non_null(find(all, "node 2 (gpu-2): silent", 0));
+    cJSON_Delete(all);
+}
+
 static void what_does_not_fit_is_counted(void **state)
 {
     struct fixture *f = *state;
@@ -333,6 +350,7 @@ int main(void)
         TEST(a_long_job_has_fewer_counters),
         TEST(marks_are_escaped),
         TEST(failures_of_other_machines_are_marked),
+        TEST(a_failure_at_an_impossible_time_is_left_out),
         TEST(what_does_not_fit_is_counted),
         TEST(without_trace_nothing_is_recorded),
         TEST(without_memory_events_are_left_out),

@@ -106,8 +106,9 @@ static bool reap_one(struct ct_procs *procs)
         harvest(proc);
         return true;
     }
-    /* The pid cannot be reused before this call has reaped it. */
-    return waitpid(info.si_pid, NULL, WNOHANG) == info.si_pid || errno == EINTR;
+    /* The pid cannot be reused before somebody has reaped it: this call, or a thread that could not
+     * start a child after all (ct_spawn()). */
+    return waitpid(info.si_pid, NULL, WNOHANG) == info.si_pid || errno == EINTR || errno == ECHILD;
 }
 
 static void on_sigchld(uv_signal_t *handle, int signum)

@@ -13,6 +13,20 @@
 
 #define MANY 64
 
+/* While set, another thread is quicker: it has already reaped the next child that is waited for. */
+static bool is_reaped_elsewhere;
+
+pid_t __real_waitpid(pid_t pid, int *status, int options);
+pid_t __wrap_waitpid(pid_t pid, int *status, int options);
+pid_t __wrap_waitpid(pid_t pid, int *status, int options)
+{
+    if (is_reaped_elsewhere) {
+        is_reaped_elsewhere = false;
+        assert_int_equal(__real_waitpid(pid, NULL, 0), pid);
+    }
+    return __real_waitpid(pid, status, options);
+}
+
 /* One set, up to MANY shells, and what became of them. */
 struct fixture {
     uv_loop_t loop;
@@ -192,6 +206,39 @@ static void test_status_is_kept_when_sigchld_comes_first(void **state)
     teardown(&f);
 }
 
+/* Two children end, and one SIGCHLD tells of both. The second is reaped although another thread has
+ * reaped the first. */
+static void test_a_child_reaped_elsewhere_hides_no_other(void **state)
+{
+    (void)state;
+    struct fixture f;
+    sigset_t chld;
+    siginfo_t info;
+    setup(&f);
+    start(&f, "exec sleep 300"); /* keeps the loop going */
+    (void)sigemptyset(&chld);
+    (void)sigaddset(&chld, SIGCHLD);
+    assert_int_equal(sigprocmask(SIG_BLOCK, &chld, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            _exit(0);
+        }
+        assert_true(child > 0);
+        assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+    }
+    is_reaped_elsewhere = true;
+    assert_int_equal(sigprocmask(SIG_UNBLOCK, &chld, NULL), 0);
+    while (is_reaped_elsewhere) {
+        uv_run(&f.loop, UV_RUN_ONCE);
+    }
+    info.si_pid = 0;
+    assert_int_equal(waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+    assert_int_equal(info.si_pid, 0);
+    stop(&f, SIGTERM, 0);
+    teardown(&f);
+}
+
 static void test_leader_hears_first(void **state)
 {
     (void)state;
@@ -314,6 +361,7 @@ int main(void)
         cmocka_unit_test(test_start_failure_leaves_nothing),
         cmocka_unit_test(test_orphans_are_reaped_and_statuses_kept),
         cmocka_unit_test(test_status_is_kept_when_sigchld_comes_first),
+        cmocka_unit_test(test_a_child_reaped_elsewhere_hides_no_other),
         cmocka_unit_test(test_leader_hears_first),
         cmocka_unit_test(test_stubborn_group_is_killed),
         cmocka_unit_test(test_stopped_process_wakes_to_end),

@@ -216,7 +216,8 @@ static void on_readable(uv_poll_t *handle, int status, int events)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Removes an old pipe of this name if nobody serves it; never a file of another kind. */
+/* Removes an old pipe of this name if nobody serves it; never a file of another kind, and no pipe
+ * that cannot be asked. */
 static int make_room(const char *path, bool *served, struct ct_err *err)
 {
     struct stat st;
@@ -232,7 +233,7 @@ static int make_room(const char *path, bool *served, struct ct_err *err)
     if (fd >= 0) {
         close(fd);
         *served = true;
-    } else {
+    } else if (errno == ENXIO) { /* nobody has it open for reading */
         (void)unlink(path);
     }
     return 0;

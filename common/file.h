@@ -20,8 +20,10 @@ CT_MUST_CHECK int ct_file_read(const char *path, size_t max, struct ct_buf *out,
  * written to and never replaced. Otherwise root would replace /dev/null by a plain file. */
 bool ct_file_is_special(const char *path);
 
-/* Makes `bytes` the whole content of the file, with mode 0644. At every moment the file has either
- * the old content or the new one. A special file is written to instead. Text names the path. */
+/* Makes `bytes` the whole content of the file, with mode 0644 whatever the umask. At every moment
+ * the file has either the old content or the new one, for it is another file that takes its name: a
+ * symbolic link is replaced, not followed. A special file is written to instead. Text names the
+ * path. */
 CT_MUST_CHECK int ct_file_replace(const char *path, const void *bytes, size_t len,
                                   struct ct_err *err);
 

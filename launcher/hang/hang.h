@@ -35,11 +35,13 @@
  *      one's;
  *   4. the only rank in uninterruptible sleep (state D);
  *   5. of ranks without a page, or that never tell, the only one that sleeps for a time of its own
- * choice (nanosleep), or, where there are three or more, that sleeps in another place of the kernel
- * than all others. When no rank stands out, the verdict names the job as a whole, but only if all
- * ranks are on this machine and all wait. Otherwise the culprit may be on another machine, which
- * all machines find out together (rendezvous/control/hang_vote.h), or nothing is wrong: all ranks
- * evaluate, or write a checkpoint.
+ *      choice (nanosleep), or, where there are three or more, the only one that sleeps in another
+ *      place of the kernel than all others.
+ *
+ * When no rank stands out, the verdict names the job as a whole, but only if all ranks are on this
+ * machine and all wait. Otherwise the culprit may be on another machine, which all machines find
+ * out together (rendezvous/control/hang_vote.h), or nothing is wrong: all ranks evaluate, or write
+ * a checkpoint.
  *
  * The time starts anew when a debugger traces a rank, and when ctrun itself was suspended. A rank
  * that wants to go on and gets no CPU, because the machine is overloaded, does not stand still.

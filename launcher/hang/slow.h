@@ -7,11 +7,13 @@
  * In a window of time each rank has a share of work: the part of its samples in which it is not in
  * the phase "collective", or without a progress page its use of the CPU, of which one CPU counts. A
  * rank is slow if in four windows in a row its share is the largest and at least `factor` times the
- * median of the others. In fewer, the same rank of a healthy job may keep the others waiting again
- * and again by chance alone: if every third step waits up to 9 s for some rank of 8, two windows
- * accuse one 7 times in an hour with a factor of 3, three windows once in 2 hours, four hardly
- * ever. A rank that writes a checkpoint is not slow, and there is no verdict while
+ * median of the others. A rank that writes a checkpoint is not slow, and there is no verdict while
  * a rank with a page has completed no step, because that may be a hang.
+ *
+ * Why four windows: with fewer, chance alone accuses a rank of a healthy job. Say there are 8
+ * ranks, every third step waits up to 9 s for any one of them, and the factor is 3. Then two
+ * windows would accuse somebody 7 times in an hour, three windows once in 2 hours, four hardly
+ * ever.
  */
 #ifndef CT_LAUNCHER_HANG_SLOW_H
 #define CT_LAUNCHER_HANG_SLOW_H

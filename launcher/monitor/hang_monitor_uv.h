@@ -43,8 +43,8 @@ struct ct_hang_monitor {
     char *kernel_stack;               /* of the suspect, to be printed after `task`; NULL = none */
     int kernel_rank;                  /* its local rank */
     void (*on_report)(void *data);    /* `standing` has changed: the membership should hear of it */
-    void (*on_stands)(void *data, const struct ct_stands *stands); /* tells it; NULL = nothing is
-                                                                      known */
+    /* Tells the membership where the workers stand; `stands` NULL = nothing is known. */
+    void (*on_stands)(void *data, const struct ct_stands *stands);
     void *data;
     bool is_open;
     uv_timer_t kill_timer; /* runs while a suspect writes its stack */

@@ -52,8 +52,9 @@ int ct_guard_cgroup(const struct ct_guard *guard);
 /* -1 when NULL. For telling it from the job's processes. */
 pid_t ct_guard_pid(const struct ct_guard *guard);
 
-/* Announces a worker's session, or withdraws it when the worker was reaped and its group has ended.
- * Never blocks. Never fails: at worst the guard does not know the session. NULL is allowed. */
+/* Announces a worker's session, or withdraws it when the set of processes forgets the worker. What
+ * is then left of the session is found by the cookie or in the cgroup. Never blocks. Never fails:
+ * at worst the guard does not know the session. NULL is allowed. */
 void ct_guard_watch(struct ct_guard *guard, pid_t session);
 void ct_guard_unwatch(struct ct_guard *guard, pid_t session);
 

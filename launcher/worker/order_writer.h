@@ -32,7 +32,7 @@ void ct_order_writer_order(struct ct_order_writer *orders, int local_rank, int g
                            enum ct_order order);
 
 /* Lets a parked worker go on in `generation` with the environment variables `vars`. CT_ELIMIT when
- * they are too long; then the worker still waits. */
+ * they are too long, CT_EUNSUPPORTED without the file; then the worker still waits. */
 CT_MUST_CHECK int ct_order_writer_go(struct ct_order_writer *orders, int local_rank, int generation,
                                      const struct ct_strlist *vars);
 

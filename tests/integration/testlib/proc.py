@@ -181,10 +181,12 @@ class Proc:
             raise AssertionError(f"still running after {deadline} s: {self.result()}") from None
         return self.result()
 
-    def wait_for(self, text, deadline=DEADLINE):
-        """Waits until `text` stands in its stdout or stderr; returns the line that holds it."""
+    def wait_for(self, text, deadline=DEADLINE, meanwhile=lambda: None):
+        """Waits until `text` stands in its stdout or stderr; returns the line that holds it. Calls `meanwhile` before
+        each look."""
 
         def line():
+            meanwhile()
             running = self.running()
             for text_line in (self.out + "\n" + self.err).splitlines():
                 if text in text_line:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs with --warm: their second generation begins when all spares are ready."""
 
+import contextlib
 import ctypes
 import os
 import re
@@ -24,6 +25,19 @@ def drop_sys_nice():
     ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_NICE, 0, 0, 0)
 
 
+def set_policy(pids, old, new):
+    """Gives all threads of these processes that have one policy of scheduling another one. Returns the process groups
+    of which there were some."""
+    groups = set()
+    for pid in pids:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for thread in map(int, os.listdir(f"/proc/{pid}/task")):
+                if os.sched_getscheduler(thread) == old:
+                    os.sched_setscheduler(thread, new, os.sched_param(0))
+                    groups.add(os.getpgid(pid))
+    return groups
+
+
 # In generation 0 all wait for the file; then rank 0 fails.
 WAIT = """
 def first_generation():
@@ -42,7 +56,8 @@ class WarmCase(Case):
 
     def start_ctrun(self, *args, env=None, **kwargs):
         """Without CAP_SYS_NICE spares import at the usual priority: beside busy processes, as other tests are,
-        SCHED_IDLE gives them no time at all. Tests that are about SCHED_IDLE set self.idle."""
+        SCHED_IDLE gives them no time at all. Tests that are about SCHED_IDLE set self.idle: ctrun starts their spares
+        with it, and they have it when they become workers."""
         env = {**({"PYTHON_EXEC": PYTHON} if "TEST_PYTHON" in os.environ else {}), **(env or {})}
         return super().start_ctrun(*args, env=env, preexec=None if self.idle else drop_sys_nice, **kwargs)
 
@@ -56,8 +71,17 @@ class WarmCase(Case):
             "-n", workers, "--max-restarts", "1", *warm, *options, *args,
             env={"LOGLEVEL": "info", **(env or {})}, cwd=self.tmp,
         )  # fmt: skip
+        hurried = set()
+
+        def hurry():
+            if self.idle:
+                hurried.update(set_policy(job.family(), os.SCHED_IDLE, os.SCHED_OTHER))
+
         for rank in range(workers if spares is None else spares):
-            job.wait_for(f"the spare of local rank {rank} is ready", LIMIT)
+            job.wait_for(f"the spare of local rank {rank} is ready", LIMIT, meanwhile=hurry)
+        if hurried:
+            mine = [pid for pid in job.family() if os.getpgid(pid) in hurried]
+            self.assertTrue(set_policy(mine, os.SCHED_OTHER, os.SCHED_IDLE))
         if before is not None:
             before(job)
         self.go.touch()

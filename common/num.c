@@ -4,7 +4,6 @@
  */
 #include "common/num.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +53,6 @@ int ct_parse_double(const char *text, double min, double max, double *out)
         return CT_EFORMAT;
     }
     char *end;
-    errno = 0;
     double value = strtod(text, &end);
     if (*end != '\0') {
         return CT_EFORMAT;

@@ -246,7 +246,7 @@ static void take_signal(struct fleet *fleet)
             close_fd(&fleet->nodes[i].in);
         }
     }
-    if (again || fleet->deadline_ns == INT64_MAX) {
+    if (again || fleet->deadline_ns == CT_DEADLINE_NEVER) {
         end_all(fleet);
     }
     fleet->deadline_ns =
@@ -268,7 +268,7 @@ static void on_deadline(struct fleet *fleet)
         return;
     }
     fleet->ending = true;
-    fleet->deadline_ns = INT64_MAX;
+    fleet->deadline_ns = CT_DEADLINE_NEVER;
     for (int i = 0; i < fleet->job->hosts->count; i++) {
         if (fleet->nodes[i].child.pidfd >= 0) {
             (void)kill(-fleet->nodes[i].child.pid, SIGKILL);
@@ -291,9 +291,8 @@ static void wait_for_all(struct fleet *fleet)
             fleet->ready[1 + 2 * i] = (struct pollfd){.fd = node->out, .events = POLLIN};
             fleet->ready[2 + 2 * i] = (struct pollfd){.fd = node->child.pidfd, .events = POLLIN};
         }
-        int wait_ms =
-            fleet->deadline_ns == INT64_MAX ? -1 : ct_deadline_left_ms(NULL, fleet->deadline_ns);
-        int n = poll(fleet->ready, 1 + 2 * (nfds_t)count, wait_ms);
+        int n = poll(fleet->ready, 1 + 2 * (nfds_t)count,
+                     ct_deadline_left_ms(NULL, fleet->deadline_ns));
         /* A machine whose output never pauses must not keep the deadline off. */
         if (ct_deadline_left_ms(NULL, fleet->deadline_ns) == 0) {
             on_deadline(fleet);

@@ -197,30 +197,37 @@ static void check_gpus(struct judge *judge, int i)
     }
 }
 
+static bool has_ignored_limits(const struct judge *judge, int i)
+{
+    const char *limits = judge->machines[i].limits;
+    return limits[0] != '\0' && strcmp(limits, judge->machines[0].limits) != 0;
+}
+
 /* The limits of node rank 0, the first machine, hold for all machines. A user who has given another
  * machine different ones should hear that they do nothing. One finding names all such machines. */
 static void check_limits(struct judge *judge, int i)
 {
-    const char *count = judge->machines[0].limits, *own = judge->machines[i].limits;
-    int others = 0;
-    for (int n = 0; n < judge->count; n++) {
-        const char *limits = judge->machines[n].limits;
-        bool ignored = limits[0] != '\0' && strcmp(limits, count) != 0;
-        if (ignored && n < i) {
+    const char *valid = judge->machines[0].limits;
+    if (!has_ignored_limits(judge, i)) {
+        return;
+    }
+    for (int n = 0; n < i; n++) {
+        if (has_ignored_limits(judge, n)) {
             return;
         }
-        others += ignored;
     }
-    if (own[0] != '\0' && strcmp(own, count) != 0) {
-        char more[48] = "";
-        if (others > 1) {
-            (void)snprintf(more, sizeof(more), ", nor do those of %d more machine%s", others - 1,
-                           others == 2 ? "" : "s");
-        }
-        add(judge, i, false, "give the same --preflight-limits on all machines",
-            "its --preflight-limits %.80s do not count%s: node rank 0 has %s%.80s", own, more,
-            count[0] != '\0' ? "" : "none", count);
+    char text[48] = "";
+    int more = 0;
+    for (int n = i + 1; n < judge->count; n++) {
+        more += has_ignored_limits(judge, n);
     }
+    if (more > 0) {
+        (void)snprintf(text, sizeof(text), ", nor do those of %d more machine%s", more,
+                       more == 1 ? "" : "s");
+    }
+    add(judge, i, false, "give the same --preflight-limits on all machines",
+        "its --preflight-limits %.80s do not count%s: node rank 0 has %s%.80s",
+        judge->machines[i].limits, text, valid[0] != '\0' ? "" : "none", valid);
 }
 
 /* ---- pairs ---------------------------------------------------------------------------------- */

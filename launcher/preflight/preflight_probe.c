@@ -535,7 +535,8 @@ static bool take_verdict(struct probe *probe, const cJSON *list)
 {
     bool others = false, ok = true;
     for (const cJSON *item = list->child; ok && item != NULL; item = item->next) {
-        if ((int)ct_json_number(item, "machine", -1) != probe->index || probe->index < 0) {
+        /* Compared as it is: a number that is too large for an int must not be made one. */
+        if (probe->index < 0 || ct_json_number(item, "machine", -1) != probe->index) {
             others = true;
             continue;
         }

@@ -11,7 +11,7 @@ import argparse
 import statistics
 import sys
 
-import interleave
+from shared import interleave
 
 GOAL = 1.20
 BATCH = 256

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-import interleave
+from shared import interleave
 
 HERE = pathlib.Path(__file__).resolve().parent
 # How many times faster, by samples per rank and step.

@@ -26,7 +26,7 @@ import sys
 import time
 import unittest
 
-import store_report
+from shared import store_report
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")

@@ -38,9 +38,8 @@ import tempfile
 import time
 
 import ddp_vs_train
-import ending
-import store_report
 import torture
+from shared import ending, store_report
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")

@@ -14,7 +14,7 @@ import argparse
 import statistics
 import sys
 
-import interleave
+from shared import interleave
 
 
 def main():

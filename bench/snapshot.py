@@ -11,7 +11,7 @@ import argparse
 import statistics
 import sys
 
-import interleave
+from shared import interleave
 
 GOAL, PER_WORKER = 1.05, 128
 

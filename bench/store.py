@@ -13,7 +13,7 @@ import re
 import sys
 import time
 
-import store_report
+from shared import store_report
 from stores import rows as store_rows
 from stores import servers as store_servers
 

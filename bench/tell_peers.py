@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 
-import store_report
+from shared import store_report
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GOAL_MS = 5.0

@@ -29,9 +29,8 @@ import sys
 import tempfile
 import time
 
-import ending
 import restart
-import store_report
+from shared import ending, store_report
 
 GOAL = 0.02
 MADE = 3  # spares that are made while the step rate is measured

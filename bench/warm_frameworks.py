@@ -28,9 +28,9 @@ import sys
 import tempfile
 import time
 
-import ending
 import restart
 from frameworks import torch_tests
+from shared import ending
 
 PACKAGES = ("lightning", "accelerate", "transformers", "deepspeed")
 DEADLINE = 600  # seconds; imports at idle priority

@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 
-import ending
+from shared import ending
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 NODES, WORKERS = 2, 2

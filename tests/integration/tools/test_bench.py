@@ -14,8 +14,7 @@ from testlib import BUILD_ROOT, DEADLINE, SOURCE_ROOT
 BENCH = BUILD_ROOT / "bench" / "programs"
 sys.path.insert(0, str(SOURCE_ROOT / "bench"))
 
-import ending  # noqa: E402
-import store_report  # noqa: E402
+from shared import ending, store_report  # noqa: E402
 from stores import rows as store_rows  # noqa: E402
 
 # More than the generator lets run ahead of its server.
@@ -97,7 +96,7 @@ class Launch(testlib.Case):
 
 
 class Ending(testlib.Case):
-    """bench/ending.py: nothing of a benchmark goes on after it."""
+    """bench/shared/ending.py: nothing of a benchmark goes on after it."""
 
     LAUNCHER = "trap '' TERM; setsid sh -c 'echo $$; exec sleep 1000' & wait; wait"
 
@@ -109,7 +108,7 @@ class Ending(testlib.Case):
             testlib.wait_until(lambda: not testlib.pid_alive(worker), "the end of the worker")
 
     def test_a_benchmark_that_gets_a_signal_ends_what_it_has_started(self):
-        text = ("import ending, subprocess, sys\nending.on_signals()\n"
+        text = ("import subprocess, sys\nfrom shared import ending\nending.on_signals()\n"
                 f"proc = subprocess.Popen(['sh', '-c', {self.LAUNCHER!r}])\n"
                 "try: proc.wait()\nfinally: ending.end(proc, 0.1)\n")  # fmt: skip
         for signo in (signal.SIGTERM, signal.SIGHUP):

@@ -596,7 +596,7 @@ static void fail_silent(struct ct_link *link)
     (void)uv_tcp_getpeername(&link->attempt->channel.handle.tcp, (struct sockaddr *)&addr, &len);
     ct_addr_host((const struct sockaddr *)&addr, there, sizeof(there));
     if (strcmp(there, link->own_address) == 0) { /* on this machine */
-        ct_port_holder(link->options.port, holder, sizeof(holder));
+        ct_port_holder((const struct sockaddr *)&addr, holder, sizeof(holder));
     }
     (void)snprintf(why, sizeof(why), "%s takes connections, but does not answer as a store does",
                    holder[0] != '\0' ? holder : "something there");

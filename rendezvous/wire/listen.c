@@ -122,17 +122,18 @@ static bool known(const struct place *places, size_t count, const struct place *
     return false;
 }
 
-static int failed_to_listen(int errnum, const char *host, uint16_t port, struct ct_err *err)
+static int failed_to_listen(int errnum, struct place at, uint16_t port, struct ct_err *err)
 {
     if (errnum != EADDRINUSE) {
         return ct_err_sys(err, ct_code_from_errno(errnum), errnum, "cannot listen on %s port %u",
-                          host, (unsigned)port);
+                          at.host, (unsigned)port);
     }
     char holder[320];
-    ct_port_holder(port, holder, sizeof(holder));
+    set_port(&at, port);
+    ct_port_holder((const struct sockaddr *)&at.addr, holder, sizeof(holder));
     return ct_err_set(
         err, CT_EBUSY, "port %u on %s is in use by %s; stop it or choose another port",
-        (unsigned)port, host, holder[0] != '\0' ? holder : "a process that /proc does not show");
+        (unsigned)port, at.host, holder[0] != '\0' ? holder : "a process that /proc does not show");
 }
 
 int ct_listen(const char *const *hosts, size_t count, uint16_t port, struct ct_listeners *out,
@@ -156,7 +157,7 @@ int ct_listen(const char *const *hosts, size_t count, uint16_t port, struct ct_l
     for (int i = 0; i < (port == 0 && used > 1 ? PORT_TRIES : 1) && errnum == EADDRINUSE; i++) {
         errnum = open_all(places, used, port, out, &failed);
     }
-    return errnum == 0 ? 0 : failed_to_listen(errnum, failed->host, port, err);
+    return errnum == 0 ? 0 : failed_to_listen(errnum, *failed, port, err);
 }
 
 void ct_listeners_fini(struct ct_listeners *listeners)

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * /proc/net/tcp and tcp6 give the inode of the listening socket. The process that has it open shows
- * it as /proc/<pid>/fd/<n> -> "socket:[<inode>]". This costs one readlink(2) for each open file
- * that we may look at, but it is only done after a bind(2) has failed.
+ * /proc/net/tcp and tcp6 give the address and the inode of each listening socket. The process that
+ * has it open shows it as /proc/<pid>/fd/<n> -> "socket:[<inode>]". This costs one readlink(2) for
+ * each open file that we may look at, but it is only done after a bind(2) has failed.
  */
 #include "rendezvous/wire/port_holder.h"
 
+#include "common/addr.h"
 #include "common/num.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,8 +21,55 @@
 /* State column of /proc/net/tcp: TCP_LISTEN of the kernel's net/tcp_states.h. */
 #define STATE_LISTEN 0x0A
 
-static bool find_inode(const char *path, uint16_t port, uint64_t *inode)
+/* An IPv6 address as the kernel prints it: four words, each in the byte order of this machine. */
+struct ip {
+    uint32_t words[4];
+};
+
+/* ::ffff:0:0/96 is IPv4, as RFC 4291 maps it (2.5.5.2). */
+static struct ip from_ipv4(uint32_t address)
 {
+    return (struct ip){.words = {0, 0, htonl(0xffff), address}};
+}
+
+static struct ip ip_of(const struct sockaddr *at)
+{
+    struct ip ip;
+    if (at->sa_family != AF_INET6) {
+        return from_ipv4(((const struct sockaddr_in *)at)->sin_addr.s_addr);
+    }
+    memcpy(ip.words, &((const struct sockaddr_in6 *)at)->sin6_addr, sizeof(ip.words));
+    return ip;
+}
+
+/* Reads the address of /proc/net/tcp (8 digits) or tcp6 (32 digits). */
+static bool read_ip(const char *digits, struct ip *out)
+{
+    uint32_t *words = out->words;
+    int count = sscanf(digits, "%8" SCNx32 "%8" SCNx32 "%8" SCNx32 "%8" SCNx32, &words[0],
+                       &words[1], &words[2], &words[3]);
+    if (count == 1) {
+        *out = from_ipv4(words[0]);
+    }
+    return count == 1 || count == 4;
+}
+
+static bool is_any(const struct ip *ip)
+{
+    bool ipv4 = ip->words[2] == htonl(0xffff);
+    return ip->words[0] == 0 && ip->words[1] == 0 && (ipv4 || ip->words[2] == 0) &&
+           ip->words[3] == 0;
+}
+
+/* A socket at every address keeps the port of each single one, and the other way round. */
+static bool are_in_conflict(const struct ip *a, const struct ip *b)
+{
+    return is_any(a) || is_any(b) || memcmp(a, b, sizeof(*a)) == 0;
+}
+
+static bool find_inode(const char *path, const struct sockaddr *at, uint64_t *inode)
+{
+    const struct ip wanted = ip_of(at);
     FILE *f = fopen(path, "re");
     if (f == NULL) {
         return false;
@@ -30,12 +79,15 @@ static bool find_inode(const char *path, uint16_t port, uint64_t *inode)
     while (!found && fgets(line, sizeof(line), f) != NULL) {
         unsigned local_port = 0, state = 0;
         uint64_t n = 0;
+        char digits[33];
+        struct ip ip;
         /* sl: local:port remote:port state tx:rx tr:when retrnsmt uid timeout inode */
         found = sscanf(line,
-                       " %*u: %*[0-9A-Fa-f]:%4x %*[0-9A-Fa-f]:%*4x %2x %*s %*s %*s %*u %*u "
+                       " %*u: %32[0-9A-Fa-f]:%4x %*[0-9A-Fa-f]:%*4x %2x %*s %*s %*s %*u %*u "
                        "%20" SCNu64,
-                       &local_port, &state, &n) == 3 &&
-                local_port == port && state == STATE_LISTEN && n != 0;
+                       digits, &local_port, &state, &n) == 4 &&
+                local_port == ct_addr_port(at) && state == STATE_LISTEN && n != 0 &&
+                read_ip(digits, &ip) && are_in_conflict(&ip, &wanted);
         if (found) {
             *inode = n;
         }
@@ -95,11 +147,11 @@ static void describe(int proc_fd, const char *pid, char *out, size_t size)
     (void)snprintf(out, size, "pid %s (%s)", pid, len > 0 ? text : "no command line");
 }
 
-void ct_port_holder(uint16_t port, char *out, size_t size)
+void ct_port_holder(const struct sockaddr *at, char *out, size_t size)
 {
     uint64_t inode = 0;
     out[0] = '\0';
-    if (!find_inode("/proc/net/tcp", port, &inode) && !find_inode("/proc/net/tcp6", port, &inode)) {
+    if (!find_inode("/proc/net/tcp", at, &inode) && !find_inode("/proc/net/tcp6", at, &inode)) {
         return;
     }
     char link_text[48];

@@ -221,8 +221,8 @@ static void read_greetings(struct opening *o)
 }
 
 /* Accepts connections and reads each at once. A host's greeting usually arrives with its
- * connection, so the host does not compete with silent strangers for a place. Fails if no more files
- * can be opened: what waits would never be accepted, and poll() would not wait for it. */
+ * connection, so the host does not compete with silent strangers for a place. Fails if no more
+ * files can be opened: what waits would never be accepted, and poll() would not wait for it. */
 static int accept_incoming(struct opening *o, struct ct_err *err)
 {
     for (int i = 0; i < ACCEPTS_MAX; i++) {

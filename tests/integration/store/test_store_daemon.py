@@ -64,14 +64,15 @@ class Addresses(DaemonCase):
         self.assertTrue(self.refused("127.0.0.2", port))
 
     def test_one_that_is_taken_takes_all_down(self):
-        other, port = self.start_ctrdzvd("--listen", "127.0.0.2")
+        # A port that the kernel chose for one address may be taken at 127.0.0.1, where all other tests listen.
+        other, port = self.start_ctrdzvd("--listen", "127.9.0.2")
         result = self.run_program(
-            program("ctrdzvd"), "--port", port, "--listen", "127.0.0.1", "--listen", "127.0.0.2"
+            program("ctrdzvd"), "--port", port, "--listen", "127.9.0.1", "--listen", "127.9.0.2"
         )
         self.assertEqual(result.code, 1, result)
         self.assert_one_line(result.err)
-        self.assertIn(f"port {port} on 127.0.0.2 is in use by pid {other.pid}", result.err)
-        self.assertTrue(self.refused("127.0.0.1", port))
+        self.assertIn(f"port {port} on 127.9.0.2 is in use by pid {other.pid}", result.err)
+        self.assertTrue(self.refused("127.9.0.1", port))
 
     def test_too_many_addresses_are_refused(self):
         many = [arg for i in range(17) for arg in ("--listen", f"127.0.0.{i + 1}")]

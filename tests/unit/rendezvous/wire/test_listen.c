@@ -4,6 +4,7 @@
  */
 #include "tests/lib/ct_test.h"
 
+#include "common/addr.h"
 #include "rendezvous/wire/listen.h"
 #include "rendezvous/wire/port_holder.h"
 
@@ -54,6 +55,15 @@ static void test_a_star_is_every_address(void **state)
     ct_listeners_fini(&listeners);
 }
 
+/* Valid until the next call. */
+static const struct sockaddr *at(const char *host, uint16_t port)
+{
+    static struct sockaddr_storage addr;
+    socklen_t len;
+    assert_true(ct_addr_literal(host, port, &addr, &len));
+    return (const struct sockaddr *)&addr;
+}
+
 static void test_a_taken_port_names_its_holder(void **state)
 {
     static const char *const hosts[] = {"127.0.0.2", "127.0.0.1"};
@@ -70,12 +80,42 @@ static void test_a_taken_port_names_its_holder(void **state)
     /* What was opened before it is closed again. */
     assert_false(reaches("127.0.0.2", first.port));
 
-    ct_port_holder(first.port, cut, sizeof(cut));
+    ct_port_holder(at("127.0.0.1", first.port), cut, sizeof(cut));
     assert_int_equal(strlen(cut), sizeof(cut) - 1);
     uint16_t port = first.port;
     ct_listeners_fini(&first);
-    ct_port_holder(port, holder, sizeof(holder));
+    ct_port_holder(at("127.0.0.1", port), holder, sizeof(holder));
     assert_string_equal(holder, "");
+}
+
+/* ctrdzvd named a daemon that had the port at another address. */
+static void test_the_holder_is_one_that_is_in_the_way(void **state)
+{
+    static const struct {
+        const char *listens, *other;
+        bool in_conflict;
+    } cases[] = {
+        {"127.0.0.2", "127.0.0.2", true},
+        {"127.0.0.2", "127.0.0.1", false},
+        {"127.0.0.2", "0.0.0.0", true},
+        {"127.0.0.2", "::", true},
+        {"127.0.0.2", "::ffff:127.0.0.2", true},
+        {"127.0.0.2", "::ffff:127.0.0.1", false},
+        {"127.0.0.2", "::1", false},
+        {"*", "127.0.0.1", true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ct_listeners listeners;
+        struct ct_err err = {0};
+        char holder[320];
+        assert_int_equal(ct_listen(&cases[i].listens, 1, 0, &listeners, &err), 0);
+        ct_port_holder(at(cases[i].other, listeners.port), holder, sizeof(holder));
+        if ((holder[0] != '\0') != cases[i].in_conflict) {
+            fail_msg("%s beside %s: '%s'", cases[i].other, cases[i].listens, holder);
+        }
+        ct_listeners_fini(&listeners);
+    }
 }
 
 static void test_an_address_of_another_machine_is_refused(void **state)
@@ -111,6 +151,7 @@ int main(void)
         cmocka_unit_test(test_several_addresses_share_the_kernels_port),
         cmocka_unit_test(test_a_star_is_every_address),
         cmocka_unit_test(test_a_taken_port_names_its_holder),
+        cmocka_unit_test(test_the_holder_is_one_that_is_in_the_way),
         cmocka_unit_test(test_an_address_of_another_machine_is_refused),
         cmocka_unit_test(test_none_and_too_many_addresses_are_refused),
     };

@@ -110,11 +110,13 @@ class Ending(testlib.Case):
     def test_a_benchmark_that_gets_a_signal_ends_what_it_has_started(self):
         text = ("import subprocess, sys\nfrom shared import ending\nending.on_signals()\n"
                 f"proc = subprocess.Popen(['sh', '-c', {self.LAUNCHER!r}])\n"
-                "try: proc.wait()\nfinally: ending.end(proc, 0.1)\n")  # fmt: skip
+                "try:\n  print('begun', flush=True)\n  proc.wait()\nfinally: ending.end(proc, 0.1)\n")  # fmt: skip
         for signo in (signal.SIGTERM, signal.SIGHUP):
             with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True,
                                   env={**os.environ, "PYTHONPATH": str(SOURCE_ROOT / "bench")}) as benchmark:  # fmt: skip
-                worker = int(benchmark.stdout.readline())
+                # The worker may write before the benchmark has its launcher, which it could not end then.
+                lines = {benchmark.stdout.readline().strip() for _ in range(2)}
+                worker = int((lines - {"begun"}).pop())
                 benchmark.send_signal(signo)
                 self.assertEqual(benchmark.wait(DEADLINE), 128 + signo)
             testlib.wait_until(lambda worker=worker: not testlib.pid_alive(worker), "the end of the worker")

@@ -54,6 +54,19 @@ size_t ct_text_unwanted(const char *text)
     return tag && p[3] >= 0x80 && p[3] <= 0xbf ? 4 : 0;
 }
 
+void ct_text_make_utf8(char *text)
+{
+    while (*text != '\0') {
+        uint32_t c;
+        size_t len = ct_text_decode(text, &c);
+        if (len == 0) {
+            *text = '?';
+            len = 1;
+        }
+        text += len;
+    }
+}
+
 void ct_text_clean(char *text)
 {
     for (char *p = text; *p != '\0';) {

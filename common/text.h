@@ -12,6 +12,10 @@
  * byte after a NUL. */
 size_t ct_text_decode(const char *text, uint32_t *c);
 
+/* Replaces every byte that is no UTF-8 by '?', in place. JSON that has such a byte is refused by
+ * readers, and cJSON copies bytes unchanged. */
+void ct_text_make_utf8(char *text);
+
 /* Returns the length of the character at `text` if no message may show it, else 0. */
 size_t ct_text_unwanted(const char *text);
 

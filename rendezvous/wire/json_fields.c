@@ -14,25 +14,11 @@
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* cJSON copies bytes unchanged, and readers refuse JSON that is no UTF-8. */
-static void clean_utf8(char *text)
-{
-    while (*text != '\0') {
-        uint32_t c;
-        size_t len = ct_text_decode(text, &c);
-        if (len == 0) {
-            *text = '?';
-            len = 1;
-        }
-        text += len;
-    }
-}
-
 static bool add_text(cJSON *object, const char *name, const char *text)
 {
     cJSON *item = cJSON_AddStringToObject(object, name, text);
     if (item != NULL) {
-        clean_utf8(item->valuestring);
+        ct_text_make_utf8(item->valuestring);
     }
     return item != NULL;
 }

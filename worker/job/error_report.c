@@ -16,21 +16,6 @@
 #include <string.h>
 #include <time.h>
 
-/* cJSON copies bytes unchanged, a message may quote any bytes, and readers refuse JSON that is no
- * UTF-8. */
-static void replace_bad_utf8(char *text)
-{
-    while (*text != '\0') {
-        uint32_t c;
-        size_t len = ct_text_decode(text, &c);
-        if (len == 0) {
-            *text = '?';
-            len = 1;
-        }
-        text += len;
-    }
-}
-
 /* Returns the document, which the caller must cJSON_free(), or NULL without memory. */
 static char *render(const char *message)
 {
@@ -40,7 +25,7 @@ static char *render(const char *message)
     cJSON *root = cJSON_CreateObject();
     char *text = NULL;
     if (clean != NULL && root != NULL) {
-        replace_bad_utf8(clean);
+        ct_text_make_utf8(clean);
         cJSON *outer = cJSON_AddObjectToObject(root, "message");
         cJSON *extra = NULL;
         if (outer != NULL && cJSON_AddStringToObject(outer, "message", clean) != NULL) {

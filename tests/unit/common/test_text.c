@@ -3,7 +3,9 @@
  * What messages may quote of strangers' words, and how numbers are written for people.
  */
 #include "common/text.h"
+
 #include "tests/lib/ct_test.h"
+#include <stdio.h>
 
 #include <stdbool.h>
 
@@ -220,9 +222,30 @@ static void a_text_that_is_cut_ends_with_a_mark(void **state)
     }
 }
 
+static void test_bytes_that_are_no_utf8_are_replaced(void **state)
+{
+    static const char *const cases[][2] = {
+        {"", ""},
+        {"a\n\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "a\n\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"},
+        {"\xff\xc3", "??"},
+        {"\xc0\xaf", "??"},           /* overlong */
+        {"\xed\xa0\x80", "???"},      /* a surrogate */
+        {"\xe2\x82z", "??z"},         /* cut off */
+        {"\xf4\x90\x80\x80", "????"}, /* beyond U+10FFFF */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[32];
+        (void)snprintf(text, sizeof(text), "%s", cases[i][0]);
+        ct_text_make_utf8(text);
+        assert_string_equal(text, cases[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bytes_that_are_no_utf8_are_replaced),
         cmocka_unit_test(thousands_are_set_apart),
         cmocka_unit_test(test_control_characters_become_question_marks),
         cmocka_unit_test(test_characters_that_show_nothing_or_turn_the_text_are_replaced),

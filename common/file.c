@@ -24,42 +24,71 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
-int ct_file_read(const char *path, size_t max, struct ct_buf *out, struct ct_err *err)
+/* Appends what can be read from `fd`, at most `max` bytes. */
+static int read_all(int fd, const char *path, size_t max, struct ct_buf *out, struct ct_err *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        int saved = errno;
-        return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot open %s", path);
-    }
-    int rc = 0;
     size_t total = 0;
     for (;;) {
         /* Reading one byte more than allowed shows whether the file is too long. */
         size_t chunk = max - total < READ_CHUNK ? max - total + 1 : READ_CHUNK;
-        rc = ct_buf_reserve(out, chunk);
+        int rc = ct_buf_reserve(out, chunk);
         if (rc != 0) {
-            rc = ct_err_set(err, rc, "cannot read %s: out of memory", path);
-            break;
+            return ct_err_set(err, rc, "cannot read %s: out of memory", path);
         }
         ssize_t n = read(fd, ct_buf_tail(out), chunk);
         if (n == 0) {
-            break;
+            return 0;
         }
         if (n < 0) {
             if (errno == EINTR) {
                 continue;
             }
             int saved = errno;
-            rc = ct_err_sys(err, CT_EIO, saved, "cannot read %s", path);
-            break;
+            return ct_err_sys(err, CT_EIO, saved, "cannot read %s", path);
         }
         if ((size_t)n > max - total) {
-            rc = ct_err_set(err, CT_ELIMIT, "%s is larger than %zu bytes", path, max);
-            break;
+            return ct_err_set(err, CT_ELIMIT, "%s is larger than %zu bytes", path, max);
         }
         total += (size_t)n;
         out->len += (size_t)n;
     }
+}
+
+static int open_to_read(const char *path, int flags, int *fd, struct ct_err *err)
+{
+    *fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+    if (*fd < 0) {
+        int saved = errno;
+        return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot open %s", path);
+    }
+    return 0;
+}
+
+int ct_file_read(const char *path, size_t max, struct ct_buf *out, struct ct_err *err)
+{
+    int fd;
+    int rc = open_to_read(path, 0, &fd, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_all(fd, path, max, out, err);
+    (void)close(fd);
+    return rc;
+}
+
+int ct_file_read_regular(const char *path, size_t max, struct ct_buf *out, struct ct_err *err)
+{
+    struct stat st;
+    int fd;
+    /* The kind is asked of what was opened, because a name can be given to another file between two
+     * calls. Opening a FIFO would wait for a writer, and opening a terminal could make it ours. */
+    int rc = open_to_read(path, O_NONBLOCK | O_NOCTTY, &fd, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = fstat(fd, &st) == 0 && S_ISREG(st.st_mode)
+             ? read_all(fd, path, max, out, err)
+             : ct_err_set(err, CT_EFORMAT, "%s is not a regular file", path);
     (void)close(fd);
     return rc;
 }

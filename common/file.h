@@ -16,6 +16,11 @@
 CT_MUST_CHECK int ct_file_read(const char *path, size_t max, struct ct_buf *out,
                                struct ct_err *err);
 
+/* The same for a file that somebody else may have put there: anything but a regular file is
+ * CT_EFORMAT. A FIFO is not waited for. */
+CT_MUST_CHECK int ct_file_read_regular(const char *path, size_t max, struct ct_buf *out,
+                                       struct ct_err *err);
+
 /* Is this a device, a pipe, a socket, or a link of /dev or /proc to an open file? Such a file is
  * written to and never replaced. Otherwise root would replace /dev/null by a plain file. */
 bool ct_file_is_special(const char *path);

@@ -13,17 +13,11 @@
 #include "rendezvous/wire/json.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 static int parse(const char *path, cJSON **out, struct ct_err *err)
 {
     struct ct_buf bytes = CT_BUF_INIT;
-    struct stat st;
-    /* A worker may have put anything there, and opening a FIFO would wait for ever. */
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-        return ct_err_set(err, CT_EFORMAT, "%s is not a regular file", path);
-    }
-    int rc = ct_file_read(path, CT_ERROR_FILE_MAX, &bytes, err);
+    int rc = ct_file_read_regular(path, CT_ERROR_FILE_MAX, &bytes, err);
     if (rc == 0) {
         ct_json_use_our_memory();
         cJSON *json = cJSON_ParseWithLength((const char *)ct_buf_bytes(&bytes), bytes.len);

@@ -118,6 +118,30 @@ static void test_failures_name_path_and_reason(void **state)
     free(missing);
 }
 
+static void test_only_a_regular_file_is_read_if_strangers_can_put_one_there(void **state)
+{
+    char *dir = ((struct fixture *)*state)->dir;
+    char *path = ct_tmpdir_write(dir, "f", "content", 7);
+    char *fifo = ct_tmpdir_path(dir, "fifo"), *missing = ct_tmpdir_path(dir, "missing");
+    struct ct_buf buf = CT_BUF_INIT;
+    struct ct_err err = {0};
+    assert_int_equal(ct_file_read_regular(path, 7, &buf, &err), 0);
+    assert_string_equal(ct_buf_cstr(&buf), "content");
+    assert_int_equal(ct_file_read_regular(path, 6, &buf, &err), CT_ELIMIT);
+    assert_int_equal(ct_file_read_regular(missing, 6, &buf, &err), CT_ENOENT);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    const char *others[] = {fifo, dir, "/dev/zero"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        assert_int_equal(ct_file_read_regular(others[i], 1 << 20, &buf, &err), CT_EFORMAT);
+        assert_non_null(strstr(err.text, others[i]));
+        assert_non_null(strstr(err.text, "is not a regular file"));
+    }
+    ct_buf_fini(&buf);
+    free(missing);
+    free(fifo);
+    free(path);
+}
+
 static int read_path(void *data)
 {
     struct ct_buf buf = CT_BUF_INIT;
@@ -337,6 +361,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_limit_counts_the_file_only, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_empty_and_large, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failures_name_path_and_reason, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_only_a_regular_file_is_read_if_strangers_can_put_one_there, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_allocation_failures, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_replace_is_whole_or_not_at_all, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_replace_spares_what_is_no_plain_file, set_up,

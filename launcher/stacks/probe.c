@@ -6,7 +6,8 @@
  *
  * Failure modes: a worker server that refuses, is silent or answers garbage, and a program that is
  * missing, fails or takes too long, all end the question without a stack. A program that is out of
- * time is killed through its pidfd, so no other process can be hit.
+ * time is killed through its pidfd, so no other process can be hit, and what it has stopped goes on
+ * through another one.
  *
  * Who frees: end_question() closes what a question has opened. The programs become zombies, which
  * the launcher reaps as it reaps every child.
@@ -44,7 +45,7 @@ struct question {
     bool open;
     bool ended;    /* the other side has sent all */
     int fd, pidfd; /* pidfd -1 = no program */
-    pid_t traced;  /* the process that the program may stop for a moment; 0 = none */
+    int traced;    /* pidfd of the process that the program may stop for a moment; -1 = none */
     int64_t deadline_ns;
     const char *handler; /* is sent when the connection is up; NULL = nothing to send */
     struct ct_buf bytes;
@@ -97,8 +98,8 @@ static void kill_program(const struct question *question)
     if (poll(&end, 1, 0) == 0) {
         (void)syscall(SYS_pidfd_send_signal, question->pidfd, SIGKILL, NULL, 0);
         (void)poll(&end, 1, KILL_MS);
-        if (question->traced > 0) {
-            (void)kill(question->traced, SIGCONT);
+        if (question->traced >= 0) {
+            (void)syscall(SYS_pidfd_send_signal, question->traced, SIGCONT, NULL, 0);
         }
     }
 }
@@ -108,6 +109,9 @@ static void end_question(struct run *run, struct question *question)
     if (question->pidfd >= 0) {
         kill_program(question);
         (void)close(question->pidfd);
+        if (question->traced >= 0) {
+            (void)close(question->traced);
+        }
         run->programs--;
     } else {
         run->connections--;
@@ -207,6 +211,7 @@ static bool ask_program(struct run *run, const struct ct_strlist *args, struct q
         .open = true,
         .fd = ends[0],
         .pidfd = child.pidfd,
+        .traced = -1,
         .deadline_ns = deadline_of(run, CT_PROBE_PROGRAM_MS),
     };
     return true;
@@ -247,6 +252,8 @@ static bool start_program(struct run *run, const struct asked *asked, pid_t pid,
         return false;
     }
     struct ct_proctree_entry process;
+    /* The descriptor is opened first, so that the state is that of the process which it names. */
+    int pidfd = python ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
     bool runs = ct_proctree_read_pid(pid, &process) && process.state != 'T';
     (void)snprintf(number, sizeof(number), "%ld", (long)pid);
     bool ok = ct_strlist_borrow(&args, tool) == 0;
@@ -255,7 +262,11 @@ static bool start_program(struct run *run, const struct asked *asked, pid_t pid,
     }
     ok = ok && ct_strlist_close(&args) == 0 && ask_program(run, &args, question);
     ct_strlist_fini(&args);
-    question->traced = ok && !python && runs ? pid : 0;
+    if (ok && runs) {
+        question->traced = pidfd;
+    } else if (pidfd >= 0) {
+        (void)close(pidfd);
+    }
     return ok;
 }
 

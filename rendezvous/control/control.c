@@ -9,6 +9,7 @@
 #include "rendezvous/control/control.h"
 
 #include "common/alloc.h"
+#include "common/json_count.h"
 #include "rendezvous/control/job_record_json.h"
 #include "rendezvous/wire/json.h"
 #include "rendezvous/wire/json_fields.h"
@@ -621,26 +622,6 @@ int ct_msg_length(const void *bytes, size_t len, size_t max, size_t *out, struct
     return 0;
 }
 
-/* Counts the values of the text, and a few too many: each value comes after a comma or an opening
- * bracket. A text that is no JSON is counted wrongly, but refused later. */
-static size_t count_values(const char *text, size_t len)
-{
-    size_t count = 0;
-    bool quoted = false;
-    for (size_t i = 0; i < len; i++) {
-        if (quoted && text[i] == '\\') {
-            i++; /* the escaped character does not end the string */
-        } else if (quoted) {
-            quoted = text[i] != '"';
-        } else if (text[i] == '"') {
-            quoted = true;
-        } else {
-            count += text[i] == ',' || text[i] == '[' || text[i] == '{';
-        }
-    }
-    return count;
-}
-
 int ct_msg_decode(const void *bytes, size_t len, size_t max, struct ct_msg *out, size_t *used,
                   struct ct_err *err)
 {
@@ -652,7 +633,7 @@ int ct_msg_decode(const void *bytes, size_t len, size_t max, struct ct_msg *out,
         return rc;
     }
     size_t body = frame - CT_CONTROL_HEADER;
-    if (count_values(text, body) > CT_CONTROL_MAX_VALUES) {
+    if (ct_json_count_values(text, body) > CT_CONTROL_MAX_VALUES) {
         return ct_err_set(err, CT_ELIMIT, "a frame of more than %zu values is not accepted",
                           CT_CONTROL_MAX_VALUES);
     }

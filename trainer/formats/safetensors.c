@@ -7,6 +7,7 @@
 #include "trainer/formats/safetensors.h"
 
 #include "common/alloc.h"
+#include "common/json_count.h"
 #include "common/text.h"
 
 #include <cjson/cJSON.h>
@@ -25,6 +26,10 @@
 
 /* cJSON gives integers as doubles, which are exact up to 2^53. */
 #define INTEGER_MAX 0x1p53
+
+/* Values of the largest header that has a meaning, each with 16 of its own where a tensor has at
+ * most 14: the tensor, its three members, eight dimensions and two offsets. */
+#define VALUES_MAX ((size_t)(CT_TENSORS_MAX + CT_METADATA_MAX) * 16)
 
 static const struct dtype {
     const char *name;
@@ -204,6 +209,9 @@ int ct_safetensors_parse(const void *header, size_t len, uint64_t data_len,
     const char *text = header;
     const char *end = text;
     struct ct_safetensors file = {.fd = -1};
+    if (ct_json_count_values(text, len) > VALUES_MAX) {
+        return ct_err_set(err, CT_ELIMIT, "a header of more than %zu values", VALUES_MAX);
+    }
     /* cJSON would skip blanks and a byte order mark at the start, which the format forbids. */
     cJSON *root = len > 0 && text[0] == '{' ? cJSON_ParseWithLengthOpts(text, len, &end, 0) : NULL;
     file.json = root;

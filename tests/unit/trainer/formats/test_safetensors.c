@@ -169,6 +169,28 @@ static void test_metadata_are_limited(void **state)
     assert_non_null(strstr(err.text, "more than 4096 entries of __metadata__"));
 }
 
+/* A parsed value takes 64 bytes, so a header of the longest kind could take 3 GB. */
+static void test_values_are_limited_before_they_are_parsed(void **state)
+{
+    (void)state;
+    enum { VALUES = (CT_TENSORS_MAX + CT_METADATA_MAX) * 16 };
+    static const char begin[] = "{\"t\":[0", end[] = "]}";
+    struct ct_safetensors file = {.fd = -1};
+    struct ct_err err = {0};
+    char *json = malloc(sizeof begin + (size_t)2 * VALUES + sizeof end);
+    assert_non_null(json);
+    memcpy(json, begin, sizeof begin);
+    char *at = json + strlen(json);
+    for (int i = 0; i < VALUES; i++) {
+        *at++ = ',';
+        *at++ = '0';
+    }
+    memcpy(at, end, sizeof end);
+    assert_int_equal(parse(json, 0, &file, &err), CT_ELIMIT);
+    assert_non_null(strstr(err.text, "a header of more than 1114112 values"));
+    free(json);
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 static void expect_file(const char *dir, const void *bytes, size_t len, const char *why)
@@ -306,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_refuses_hostile_headers),
         cmocka_unit_test(test_deep_nesting_is_refused),
         cmocka_unit_test(test_metadata_are_limited),
+        cmocka_unit_test(test_values_are_limited_before_they_are_parsed),
         cmocka_unit_test(test_hostile_files),
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_every_truncation_is_noticed),

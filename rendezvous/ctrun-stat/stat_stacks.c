@@ -138,10 +138,13 @@ int ct_stat_stacks(const struct ct_stat_options *options, const struct cJSON *st
 {
     struct tally tally = {0};
     bool several = cJSON_GetObjectItemCaseSensitive(status, "jobs") != NULL;
-    int number = 0;
+    int place = 0;
     for (const cJSON *job = ct_status_next_job(status, NULL); job != NULL;
-         job = ct_status_next_job(status, job), number++) {
+         job = ct_status_next_job(status, job), place++) {
         const cJSON *worker;
+        /* A store older than this program goes by the place in the document. */
+        double told = ct_json_number(job, "number", place);
+        int number = told >= 0 && told <= INT_MAX ? (int)told : place;
         cJSON_ArrayForEach(worker, cJSON_GetObjectItemCaseSensitive(job, "workers"))
         {
             char host[CT_TEXT_EXCERPT_MAX], id[CT_TEXT_EXCERPT_MAX], name[CT_STAT_LINE_MAX];

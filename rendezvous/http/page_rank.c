@@ -42,13 +42,24 @@ static int print_row(const struct ct_status_rows *rows, int job, int rank, struc
     return 0;
 }
 
-/* The last failure of the worker; NULL = it has not failed. */
-static const cJSON *last_failure(const cJSON *status, int job_number, int rank)
+/* Finds the job by its number, and gives its place in the document. NULL = it has gone. */
+static const cJSON *find_job(const cJSON *status, int number, int *place)
 {
-    const cJSON *job = ct_status_next_job(status, NULL), *failure, *last = NULL;
-    for (int n = 0; job != NULL && n < job_number; n++) {
-        job = ct_status_next_job(status, job);
+    const cJSON *job = NULL;
+    *place = -1;
+    while ((job = ct_status_next_job(status, job)) != NULL) {
+        ++*place;
+        if (ct_json_number(job, "number", *place) == number) {
+            break;
+        }
     }
+    return job;
+}
+
+/* The last failure of the worker; NULL = it has not failed. */
+static const cJSON *last_failure(const cJSON *job, int rank)
+{
+    const cJSON *failure, *last = NULL;
     cJSON_ArrayForEach(failure, cJSON_GetObjectItemCaseSensitive(job, "failures"))
     {
         if ((int)ct_json_number(failure, "rank", -1) == rank) {
@@ -58,14 +69,16 @@ static const cJSON *last_failure(const cJSON *status, int job_number, int rank)
     return last;
 }
 
-static int print(const cJSON *status, const struct ct_status_rows *rows, bool trusted, int job,
+static int print(const cJSON *status, const struct ct_status_rows *rows, bool trusted, int number,
                  int rank, struct ct_http_answer *out)
 {
-    const cJSON *failure = last_failure(status, job, rank);
+    int place;
+    const cJSON *job = find_job(status, number, &place);
+    const cJSON *failure = last_failure(job, rank);
     const cJSON *tail = cJSON_GetObjectItemCaseSensitive(failure, "tail");
     bool shown = tail != NULL && trusted;
     struct ct_buf row = CT_BUF_INIT;
-    int rc = print_row(rows, job, rank, &row);
+    int rc = job != NULL ? print_row(rows, place, rank, &row) : 0;
     char *text = rc == 0 && shown ? cJSON_PrintUnformatted(tail) : NULL;
     if (rc != 0 || (shown && text == NULL)) {
         rc = CT_ENOMEM;

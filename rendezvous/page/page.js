@@ -103,12 +103,12 @@ function machines() {
     for (const node of own) {
       const count = Math.min(node[5], job.cells - rank);
       if (count > 0 && node[4] !== "spare") {
-        list.push({ job: j, host: node[2], address: node[3], state: node[4], rank, first: job.first_cell + rank, count });
+        list.push({ job: j, number: job.number, host: node[2], address: node[3], state: node[4], rank, first: job.first_cell + rank, count });
         rank += count;
       }
     }
     if (rank < job.cells)
-      list.push({ job: j, host: "?", address: "", state: "", rank, first: job.first_cell + rank, count: job.cells - rank });
+      list.push({ job: j, number: job.number, host: "?", address: "", state: "", rank, first: job.first_cell + rank, count: job.cells - rank });
   });
   return list;
 }
@@ -337,7 +337,7 @@ at("ask-stack").addEventListener("click", () => {
   const i = shown, place = places[where[i]];
   if (i < 0 || !place) return;
   showText("stack", "asking rank " + rankOf(i) + " ...");
-  askWorker("stack", place.job, rankOf(i)).then((text) => {
+  askWorker("stack", place.number, rankOf(i)).then((text) => {
     if (shown === i) showText("stack", text || "no answer");
   });
 });
@@ -362,7 +362,7 @@ function showFacts(i) {
   if (shown !== i) showText("stack", "");
   shown = i;
   const rank = rankOf(i), failure = [...(frame.jobs[place.job].failures || [])].reverse().find((f) => f.rank === rank);
-  return ask("/page/rank/" + place.job + "/" + rank).then((answer) => {
+  return ask("/page/rank/" + place.number + "/" + rank).then((answer) => {
     if (shown !== i) return;
     const list = at("facts-list"), w = answer.worker || {}, p = w.progress || {};
     list.replaceChildren();
@@ -387,7 +387,7 @@ function showFacts(i) {
     at("ask-stack").hidden = answer.locked || state[i] !== RUNNING;
     at("facts").hidden = false;
     if (tail.length === 0 && !answer.locked && state[i] !== NOBODY)
-      askWorker("output", place.job, rank).then((text) => { if (shown === i) showText("tail", text); });
+      askWorker("output", place.number, rank).then((text) => { if (shown === i) showText("tail", text); });
   });
 }
 

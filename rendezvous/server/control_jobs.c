@@ -8,9 +8,11 @@
 #include "common/alloc.h"
 #include "common/text.h"
 #include "rendezvous/control/failure_history.h"
+#include "rendezvous/wire/json.h"
 #include "rendezvous/wire/limits.h"
 
 #include <cjson/cJSON.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,6 +61,8 @@ static int begin(struct ct_control_jobs *jobs, const char *run_id, struct ct_con
         return CT_ENOMEM;
     }
     (void)snprintf(job->run_id, sizeof(job->run_id), "%s", run_id);
+    job->number = jobs->begun;
+    jobs->begun = jobs->begun < INT_MAX ? jobs->begun + 1 : 0;
     ct_list_append(&jobs->list, &job->at_jobs);
     jobs->count++;
     *out = job;
@@ -152,11 +156,10 @@ bool ct_control_jobs_stands_no_more(const struct ct_control_jobs *jobs, uint64_t
     return false;
 }
 
-struct ct_control_job *ct_control_jobs_at(const struct ct_control_jobs *jobs, int number)
+struct ct_control_job *ct_control_jobs_numbered(const struct ct_control_jobs *jobs, int number)
 {
-    int n = 0;
-    for (const struct ct_list *at = jobs->list.next; at != &jobs->list; at = at->next, n++) {
-        if (n == number) {
+    for (const struct ct_list *at = jobs->list.next; at != &jobs->list; at = at->next) {
+        if (job_at(at)->number == number) {
             return job_at(at);
         }
     }
@@ -215,10 +218,14 @@ int ct_control_jobs_status(const struct ct_control_jobs *jobs, int64_t now_ns,
             return rc;
         }
         rows->job++;
+        cJSON *item = cJSON_GetObjectItemCaseSensitive(root, "job");
+        if (!ct_json_add_number(item, "number", job_at(at)->number)) {
+            return CT_ENOMEM;
+        }
         if (array == NULL) {
             continue;
         }
-        cJSON *item = cJSON_DetachItemFromObjectCaseSensitive(root, "job");
+        (void)cJSON_DetachItemViaPointer(root, item);
         if (!cJSON_AddItemToArray(array, item)) {
             cJSON_Delete(item);
             return CT_ENOMEM;

@@ -19,12 +19,14 @@ struct ct_control_job {
     struct ct_list at_jobs;
     struct ct_members *members;
     size_t agents; /* agents that belong to it */
+    int number;    /* no other job of the store has it, or has had it */
     char run_id[CT_RUN_ID_MAX];
 };
 
 struct ct_control_jobs {
     struct ct_list list;
     size_t count;
+    int begun;        /* jobs that have begun so far */
     bool keep;        /* jobs stay when their last agent has left */
     const char *only; /* run id of the only job allowed, borrowed; NULL = any */
     struct ct_members_options options;
@@ -64,8 +66,8 @@ void ct_control_jobs_arbiter(struct ct_control_jobs *jobs, const struct ct_arbit
 /* Does ct_members_stands_no_more() hold in any job? */
 bool ct_control_jobs_stands_no_more(const struct ct_control_jobs *jobs, uint64_t id);
 
-/* Returns the job with this number in the status, or NULL. */
-struct ct_control_job *ct_control_jobs_at(const struct ct_control_jobs *jobs, int number);
+/* Returns the job with this number, or NULL. */
+struct ct_control_job *ct_control_jobs_numbered(const struct ct_control_jobs *jobs, int number);
 
 /* Ticks the jobs whose time has come. */
 void ct_control_jobs_tick(struct ct_control_jobs *jobs, int64_t now_ns);
@@ -73,7 +75,8 @@ void ct_control_jobs_tick(struct ct_control_jobs *jobs, int64_t now_ns);
 /* Returns the time of the next tick; INT64_MAX = none is needed. */
 int64_t ct_control_jobs_next(const struct ct_control_jobs *jobs);
 
-/* Adds the jobs to the document: one as `job`, several as the array `jobs`. CT_ENOMEM. */
+/* Adds the jobs to the document, each with its number: one as `job`, several as the array `jobs`.
+ * CT_ENOMEM. */
 CT_MUST_CHECK int ct_control_jobs_status(const struct ct_control_jobs *jobs, int64_t now_ns,
                                          struct ct_status_rows *rows, struct cJSON *root,
                                          struct cJSON *problems);

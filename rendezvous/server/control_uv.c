@@ -753,7 +753,7 @@ int ct_control_ask(struct ct_control *control, int job, int rank, const char *ki
                    void *data, int *id, struct ct_err *err)
 {
     int generation = 0;
-    const struct ct_control_job *found = ct_control_jobs_at(&control->jobs, job);
+    const struct ct_control_job *found = ct_control_jobs_numbered(&control->jobs, job);
     const struct ct_member *member = found != NULL && !control->closing
                                          ? ct_members_of_rank(found->members, rank, &generation)
                                          : NULL;

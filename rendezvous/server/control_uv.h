@@ -75,7 +75,7 @@ void ct_control_take(struct ct_control *control, int fd, bool trusted);
 CT_MUST_CHECK int ct_control_status(const struct ct_control *control, struct ct_status_rows *rows,
                                     struct cJSON *root, struct cJSON *problems);
 
-/* Asks the agent of a worker, named by the number of its job in the status and its rank. `fn` is
+/* Asks the agent of a worker, named by the `number` of its job in the status and its rank. `fn` is
  * called later, not inside this call, unless the question is withdrawn. Gives *id. CT_ENOENT (no
  * agent has this rank), CT_EUNSUPPORTED (its ctrun is too old), CT_EBUSY, CT_ENOMEM. */
 CT_MUST_CHECK int ct_control_ask(struct ct_control *control, int job, int rank, const char *kind,

@@ -223,11 +223,12 @@ static void test_each_machine_is_asked_through_its_local_rank_0(void **state)
         stacks(
             "{\"jobs\":[{\"run_id\":\"a\",\"workers\":[" WORKER(0, 0, "gpu-1") "," WORKER(1, 1, "gpu-1") "," WORKER(
                 2, 0,
-                "gpu-2") "]},{\"workers\":[" WORKER(-1, 0,
-                                                    "x") "," WORKER(0, 0,
-                                                                    "gpu-3") "," WORKER(1, 0,
-                                                                                        "gpu\\u001b"
-                                                                                        "4") "]}]}",
+                "gpu-2") "]},{\"number\":7,\"workers\":[" WORKER(-1, 0,
+                                                                 "x") "," WORKER(0, 0,
+                                                                                 "gpu-3") "," WORKER(1,
+                                                                                                     0,
+                                                                                                     "gpu\\u001b"
+                                                                                                     "4") "]}]}",
             answers, 4, &s, &out, NULL),
         0);
     assert_string_equal(ct_buf_cstr(&out),
@@ -235,7 +236,7 @@ static void test_each_machine_is_asked_through_its_local_rank_0(void **state)
                         "gpu-2, job a:\n  the agent did not answer in time\n"
                         "gpu-3, job ?:\n  the answer is of an unknown kind\n"
                         "gpu?4, job ?:\n  " ASKS_FOR_TOKEN "\n");
-    static const char *const paths[] = {"0/0", "0/2", "1/0", "1/1"};
+    static const char *const paths[] = {"0/0", "0/2", "7/0", "7/1"};
     for (int i = 0; i < 4; i++) {
         char first[64];
         (void)snprintf(first, sizeof(first), "POST /page/ask/stacks/%s HTTP/1.1\r\n", paths[i]);

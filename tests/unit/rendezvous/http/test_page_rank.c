@@ -35,6 +35,20 @@ static int make_status(void *data, struct ct_status_rows *rows, cJSON **out)
 
 static const struct ct_http_source source = {.status = make_status};
 
+/* The first job of the store has ended. Both others have a rank 4. */
+static int make_two_jobs(void *data, struct ct_status_rows *rows, cJSON **out)
+{
+    int rc = make_status(data, rows, out);
+    if (rc != 0) {
+        return rc;
+    }
+    cJSON_Delete(*out);
+    *out = cJSON_Parse("{\"jobs\":[{\"number\":1,\"failures\":[{\"rank\":4,\"tail\":[\"first\"]}]},"
+                       "{\"number\":2,\"failures\":[{\"rank\":4,\"tail\":[\"second\"]}]}]}");
+    rows->spans[0].job = 1;
+    return *out != NULL ? 0 : CT_ENOMEM;
+}
+
 /* The answer as text; "" when it is no 200. */
 static void ask(const char *path, bool trusted, char *out, size_t max)
 {
@@ -57,6 +71,29 @@ static void test_a_worker_is_shown_with_its_last_lines(void **state)
     assert_non_null(strstr(text, "\"tail\":[\"a\",\"b\"],\"locked\":false"));
     ask("/page/rank/0/9", true, text, sizeof(text)); /* its node is gone */
     assert_non_null(strstr(text, "{\"worker\":null,\"tail\":[\"gone\"]"));
+}
+
+static void test_a_job_is_found_by_its_number_not_by_its_place(void **state)
+{
+    static const struct {
+        const char *path, *worker, *tail;
+    } rows[] = {
+        {"/page/rank/1/4", "\"worker\":null", "[\"first\"]"},
+        {"/page/rank/2/4", "\"state\":\"running\"", "[\"second\"]"},
+    };
+    static const struct ct_http_source two = {.status = make_two_jobs};
+    struct ct_http_answer answer;
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        ct_page_rank_answer(&two, true, rows[i].path, &answer);
+        assert_int_equal(answer.code, 200);
+        assert_non_null(strstr(ct_buf_cstr(&answer.body), rows[i].worker));
+        assert_non_null(strstr(ct_buf_cstr(&answer.body), rows[i].tail));
+        ct_buf_fini(&answer.body);
+    }
+    ct_page_rank_answer(&two, true, "/page/rank/0/4", &answer);
+    assert_int_equal(answer.code, 404);
+    ct_buf_fini(&answer.body);
 }
 
 static void test_strangers_see_no_lines(void **state)
@@ -192,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_worker_is_shown_with_its_last_lines),
+        cmocka_unit_test(test_a_job_is_found_by_its_number_not_by_its_place),
         cmocka_unit_test(test_strangers_see_no_lines),
         cmocka_unit_test(test_a_path_that_names_no_worker_gets_nothing),
         cmocka_unit_test(test_memory_that_runs_out_leaves_nothing),

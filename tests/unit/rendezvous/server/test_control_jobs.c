@@ -184,6 +184,7 @@ static void test_one_job_is_an_object_and_several_are_an_array(void **state)
     assert_non_null(strstr(text, "\"job\":{"));
     assert_null(strstr(text, "\"jobs\""));
     assert_null(strstr(text, "\"job a"));
+    assert_non_null(strstr(text, "\"number\":0"));
     cJSON_free(text);
 
     /* Each problem names its job, without what a terminal would obey. */
@@ -192,6 +193,7 @@ static void test_one_job_is_an_object_and_several_are_an_array(void **state)
     assert_null(strstr(text, "\"job\":{"));
     assert_non_null(strstr(text, "\"job a?: "));
     assert_non_null(strstr(text, "\"job b: "));
+    assert_non_null(strstr(text, "\"number\":1"));
     cJSON_free(text);
 }
 
@@ -286,7 +288,7 @@ static void test_every_job_hears_who_is_dead(void **state)
     ct_control_jobs_dead(&jobs, LOST, 1);
     assert_true(ct_control_jobs_stands_no_more(&jobs, LOST));
     for (int i = 0; i < 2; i++) {
-        assert_true(ct_members_stands_no_more(ct_control_jobs_at(&jobs, i)->members, LOST));
+        assert_true(ct_members_stands_no_more(ct_control_jobs_numbered(&jobs, i)->members, LOST));
     }
     ct_control_jobs_fini(&jobs);
     assert_false(ct_control_jobs_stands_no_more(&jobs, LOST));
@@ -298,7 +300,7 @@ static void test_only_a_job_without_a_world_that_outlives_its_host_waits(void **
     int records;
     (void)state;
     begin_elected(&jobs, &records, true);
-    assert_ptr_equal(ct_control_jobs_waiting(&jobs, "b"), ct_control_jobs_at(&jobs, 1));
+    assert_ptr_equal(ct_control_jobs_waiting(&jobs, "b"), ct_control_jobs_numbered(&jobs, 1));
     assert_null(ct_control_jobs_waiting(&jobs, "c"));
     ct_control_jobs_fini(&jobs);
     begin(&jobs, NULL);
@@ -310,19 +312,27 @@ static void test_only_a_job_without_a_world_that_outlives_its_host_waits(void **
 /* ---- the end of jobs --------------------------------------------------------------------------
  */
 
-static void test_jobs_are_numbered_as_they_have_come(void **state)
+/* The live page and ctrun-stat ask for the output of a worker some time after they have read the
+ * status. They went by the place of the job, and were shown the output of another job when one had
+ * ended in between. */
+static void test_a_job_keeps_its_number_when_others_end(void **state)
 {
     struct ct_control_jobs jobs;
     (void)state;
     begin(&jobs, NULL);
-    assert_null(ct_control_jobs_at(&jobs, 0));
+    assert_null(ct_control_jobs_numbered(&jobs, 0));
     struct ct_control_job *a = take(&jobs, "a"), *b = take(&jobs, "b"), *c = take(&jobs, "c");
-    assert_ptr_equal(ct_control_jobs_at(&jobs, 0), a);
-    assert_ptr_equal(ct_control_jobs_at(&jobs, 2), c);
-    assert_null(ct_control_jobs_at(&jobs, 3));
-    assert_null(ct_control_jobs_at(&jobs, -1));
+    assert_ptr_equal(ct_control_jobs_numbered(&jobs, 0), a);
+    assert_ptr_equal(ct_control_jobs_numbered(&jobs, 2), c);
+    assert_null(ct_control_jobs_numbered(&jobs, 3));
+    assert_null(ct_control_jobs_numbered(&jobs, -1));
     ct_control_jobs_release(&jobs, a);
-    assert_ptr_equal(ct_control_jobs_at(&jobs, 0), b);
+    assert_null(ct_control_jobs_numbered(&jobs, 0));
+    assert_ptr_equal(ct_control_jobs_numbered(&jobs, 1), b);
+    assert_ptr_equal(ct_control_jobs_numbered(&jobs, 2), c);
+    ct_control_jobs_release(&jobs, b);
+    a = take(&jobs, "a"); /* the same name, but another job */
+    assert_ptr_equal(ct_control_jobs_numbered(&jobs, 3), a);
     ct_control_jobs_fini(&jobs);
 }
 
@@ -339,7 +349,7 @@ static void test_a_job_that_was_ended_is_there_for_its_agents_only(void **state)
     assert_null(ended->members);
     assert_int_equal(ended->agents, 2);
     assert_int_equal(jobs.count, 1);
-    assert_ptr_equal(ct_control_jobs_at(&jobs, 0), other);
+    assert_ptr_equal(ct_control_jobs_numbered(&jobs, 1), other);
     struct ct_control_job *anew = take(&jobs, "a");
     assert_ptr_not_equal(anew, ended);
     ct_control_jobs_release(&jobs, ended);
@@ -407,7 +417,7 @@ int main(void)
         cmocka_unit_test(test_every_job_hears_of_the_arbiter),
         cmocka_unit_test(test_every_job_hears_who_is_dead),
         cmocka_unit_test(test_only_a_job_without_a_world_that_outlives_its_host_waits),
-        cmocka_unit_test(test_jobs_are_numbered_as_they_have_come),
+        cmocka_unit_test(test_a_job_keeps_its_number_when_others_end),
         cmocka_unit_test(test_a_job_that_was_ended_is_there_for_its_agents_only),
         cmocka_unit_test(test_a_job_that_is_kept_stays_without_agents),
         cmocka_unit_test(test_a_job_without_memory_is_refused),

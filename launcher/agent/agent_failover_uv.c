@@ -129,6 +129,7 @@ static void give_up(struct ct_agent_run *run, int exit_code)
 {
     const struct ct_agent_failover *failover = &run->failover;
     const char *etcd = run->job->resolved->etcd;
+    bool alone = false; /* there is no reason but that nobody else has come */
     bool known = run->agent.generation >= 0 && exit_code >= 0;
     bool first = run->agent.generation < 0 && etcd != NULL;
     if (etcd != NULL && !known) {
@@ -141,6 +142,7 @@ static void give_up(struct ct_agent_run *run, int exit_code)
                        first ? "no host of the job" : "no other host of the job",
                        (double)run->job->options->rdzv_conf.join_ms / 1000,
                        why[0] != '\0' ? ": " : " through etcd at ", why[0] != '\0' ? why : etcd);
+        alone = first && why[0] == '\0' && !is_ending(run);
     } else {
         (void)snprintf(run->report.stop_why, sizeof(run->report.stop_why), "%s",
                        known ? "the host of the job was lost while the job ended"
@@ -148,6 +150,11 @@ static void give_up(struct ct_agent_run *run, int exit_code)
                                "than half of the job's machines can reach");
     }
     end_job(run, known ? exit_code : first ? CT_EXIT_RDZV_TIMEOUT : CT_EXIT_NODE_LOST);
+    if (alone) {
+        ct_agent_report_say(run->output,
+                            "what to do: start ctrun on the other machines, with the same etcd and "
+                            "--rdzv-id; --rdzv-conf join_timeout=SECONDS waits longer");
+    }
 }
 
 static void open_link(struct ct_agent_run *run)
@@ -675,7 +682,11 @@ int ct_agent_failover_open(struct ct_agent_run *run, struct ct_err *err)
             ct_log(&run->log, CT_LOG_WARNING,
                    "--rdzv-conf failover=1 has no effect in a job %s; see Loss of the store's "
                    "machine in ctrun(1)",
-                   run->job->resolved->failover ? "without a token" : "of this kind");
+                   run->job->resolved->failover               ? "without a token"
+                   : !run->job->resolved->shared              ? "of this machine alone"
+                   : run->job->resolved->mode == CT_MODE_SHIM ? "of one ctrun for each rank"
+                                                              : "whose first ctrun stays with it "
+                                                                "(--hosts without --detach)");
         }
         return 0;
     }

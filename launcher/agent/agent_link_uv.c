@@ -218,6 +218,14 @@ static void on_lost(void *data, const struct ct_err *why)
         /* CT_EPERM: the listener is a store that has another token, so the port is right. */
         if (run->agent.generation < 0 && run->store.busy[0] != '\0' && why->code != CT_EPERM) {
             ct_agent_report_say(run->output, "%s", run->store.busy);
+        } else if (exit_code == CT_EXIT_RDZV_TIMEOUT) {
+            ct_agent_report_say(
+                run->output,
+                "what to do: see that ctrun or ctrdzvd runs on %.200s (%s) and that "
+                "port %d is open there; --rdzv-conf join_timeout=SECONDS waits "
+                "longer",
+                address->host, address->option != NULL ? address->option : "the default",
+                (int)address->port);
         }
     }
     ct_agent_dispatch(run,

@@ -60,8 +60,9 @@ static int read_hosts(const struct ct_options *options, struct ct_hosts *hosts, 
         return rc;
     }
     if (options->min_nodes > hosts->count) {
-        return ct_err_set(err, CT_EINVAL, "--nnodes asks for %d machines, --hosts names %d",
-                          options->min_nodes, hosts->count);
+        return ct_err_set(err, CT_EINVAL, "--nnodes asks for %d machines, %s names %d",
+                          options->min_nodes, options->hostfile != NULL ? "--hostfile" : "--hosts",
+                          hosts->count);
     }
     return 0;
 }

@@ -159,7 +159,7 @@ int ct_hosts_parse_file(struct ct_hosts *hosts, const char *text, size_t len, co
                         struct ct_err *err)
 {
     if (memchr(text, '\0', len) != NULL) {
-        return ct_err_set(err, CT_EFORMAT, "hostfile %s is not a text", path);
+        return ct_err_set(err, CT_EFORMAT, "--hostfile %s is not a text", path);
     }
     char *copy = ct_strndup(text, len);
     if (copy == NULL) {
@@ -171,12 +171,12 @@ int ct_hosts_parse_file(struct ct_hosts *hosts, const char *text, size_t len, co
         number++;
         rc = take_line(hosts, line, err);
         if (rc != 0) {
-            (void)ct_err_wrap(err, "hostfile %s, line %d", path, number);
+            (void)ct_err_wrap(err, "--hostfile %s, line %d", path, number);
         }
     }
     ct_free(copy);
     if (rc == 0 && hosts->count == 0) {
-        rc = ct_err_set(err, CT_EFORMAT, "hostfile %s names no host", path);
+        rc = ct_err_set(err, CT_EFORMAT, "--hostfile %s names no host", path);
     }
     return rc;
 }
@@ -186,7 +186,7 @@ int ct_hosts_read(struct ct_hosts *hosts, const char *path, struct ct_err *err)
     struct ct_buf text = CT_BUF_INIT;
     int rc = ct_file_read(path, FILE_MAX, &text, err);
     if (rc != 0) {
-        (void)ct_err_wrap(err, "hostfile");
+        (void)ct_err_wrap(err, "--hostfile");
     } else {
         rc = ct_hosts_parse_file(hosts, (const char *)ct_buf_bytes(&text), text.len, path, err);
     }

@@ -11,7 +11,6 @@
 #include <ctype.h>
 #include <stddef.h>
 #include <string.h>
-#include <strings.h>
 
 /* Longer than "100-200" and than every name of a signal. */
 #define PART_MAX 24
@@ -41,17 +40,6 @@ static int read_part(char *part, int *first, int *last)
     return dash == NULL ? 0 : ct_parse_int(dash + 1, *first, 255, last);
 }
 
-/* Is it a signal but for its spelling? Writes the right one. */
-static bool is_signal_without_sig(const char *part, char meant[PART_MAX + 4])
-{
-    size_t skip = strncasecmp(part, "SIG", 3) == 0 ? 3 : 0, len = strlen(part + skip);
-    memcpy(meant, "SIG", 3);
-    for (size_t i = 0; i <= len; i++) {
-        meant[3 + i] = (char)toupper((unsigned char)part[skip + i]);
-    }
-    return ct_signal_number(meant) > 0;
-}
-
 int ct_code_set_parse(const char *text, struct ct_code_set *out, struct ct_err *err)
 {
     struct ct_code_set set = {{0}};
@@ -75,8 +63,8 @@ int ct_code_set_parse(const char *text, struct ct_code_set *out, struct ct_err *
                                                 "commas, or before or behind one");
         }
         if (!fits || read_part(part, &first, &last) != 0) {
-            char meant[PART_MAX + 4];
-            if (fits && is_signal_without_sig(part, meant)) {
+            char meant[CT_SIGNAL_NAME_MAX];
+            if (fits && ct_signal_is_meant(part, strlen(part), meant)) {
                 return ct_err_set(err, CT_EINVAL, "'%s' is no signal; did you mean %s?", part,
                                   meant);
             }

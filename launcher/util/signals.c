@@ -4,15 +4,13 @@
  */
 #include "launcher/util/signals.h"
 
+#include <ctype.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <string.h>
+#include <strings.h>
 
 /* Signals above this are real-time ones, which have no names. */
 #define NAMED_MAX 31
-/* Longer than every name. */
-#define NAME_MAX_LEN 16
-
 /* Returns 0 when no signal has this name. */
 static int number_of(const char *name, size_t len)
 {
@@ -31,6 +29,20 @@ static int number_of(const char *name, size_t len)
 int ct_signal_number(const char *name)
 {
     return number_of(name, strlen(name));
+}
+
+bool ct_signal_is_meant(const char *typed, size_t len, char name[CT_SIGNAL_NAME_MAX])
+{
+    size_t skip = len >= 3 && strncasecmp(typed, "SIG", 3) == 0 ? 3 : 0;
+    if (len - skip > CT_SIGNAL_NAME_MAX - sizeof("SIG")) {
+        return false;
+    }
+    memcpy(name, "SIG", 3);
+    for (size_t i = skip; i < len; i++) {
+        name[3 + i - skip] = (char)toupper((unsigned char)typed[i]);
+    }
+    name[3 + len - skip] = '\0';
+    return ct_signal_number(name) > 0;
 }
 
 /* A handler for a signal that a fault of the process raises, such as SIGSEGV, would run for ever:
@@ -59,10 +71,15 @@ static bool has(const struct ct_signals *signals, int signo)
 
 static void take(const char *name, size_t len, const struct ct_log *log, struct ct_signals *out)
 {
-    int signo = number_of(name, len);
-    if (!is_usable(signo)) {
-        ct_log(log, CT_LOG_WARNING, "--signals-to-handle: %.*s %s; it is skipped",
-               len < NAME_MAX_LEN ? (int)len : NAME_MAX_LEN, name,
+    char meant[CT_SIGNAL_NAME_MAX];
+    int signo = number_of(name, len),
+        shown = len < CT_SIGNAL_NAME_MAX ? (int)len : CT_SIGNAL_NAME_MAX;
+    if (signo == 0 && ct_signal_is_meant(name, len, meant)) {
+        ct_log(log, CT_LOG_WARNING,
+               "--signals-to-handle: %.*s is no signal and is skipped; did you mean %s?", shown,
+               name, meant);
+    } else if (!is_usable(signo)) {
+        ct_log(log, CT_LOG_WARNING, "--signals-to-handle: %.*s %s; it is skipped", shown, name,
                signo == 0 ? "is no signal" : "cannot be handled");
     } else if (!has(out, signo)) {
         out->signo[out->count++] = signo; /* NAMED_MAX different ones fit */

@@ -7,6 +7,7 @@
 
 #include "common/log.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* torchrun's default. */
@@ -21,6 +22,11 @@ struct ct_signals {
 
 /* The number of a signal with a name such as SIGUSR1; 0 when there is no such signal. */
 int ct_signal_number(const char *name);
+
+/* Is this the name of a signal but for its spelling, such as TERM or sigterm? Writes the right one.
+ */
+#define CT_SIGNAL_NAME_MAX 16
+bool ct_signal_is_meant(const char *typed, size_t len, char name[CT_SIGNAL_NAME_MAX]);
 
 /* Reads names such as SIGUSR1 between commas. Blanks around names and empty names are ignored. A
  * name is skipped with a warning if it is no signal, cannot be caught, would end a healthy job

@@ -124,8 +124,8 @@ static void test_a_malformed_hostfile_is_refused_by_line(void **state)
     } cases[] = {
         {"", "names no host"},
         {"# nobody\n", "names no host"},
-        {"a\nb slots=many\n", "hostfile F, line 2: host 'b': 'many'"},
-        {"a cores=2\n", "hostfile F, line 1: 'cores=2' is not understood"},
+        {"a\nb slots=many\n", "--hostfile F, line 2: host 'b': 'many'"},
+        {"a cores=2\n", "--hostfile F, line 1: 'cores=2' is not understood"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct ct_hosts hosts = {0};

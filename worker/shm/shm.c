@@ -23,26 +23,31 @@
 /* Raised with every change of struct sync_page, because all ranks must use the same layout. */
 #define PAGE_VERSION 3
 
-#define UNIT 4096
-
 /* Random bytes of the token, which is written as hexadecimal digits. */
 #define TOKEN_BYTES 16
 _Static_assert(sizeof(((struct sync_page *)0)->token) == (size_t)TOKEN_BYTES * 2, "token size");
 
+/* Mappings begin at multiples of a page of memory, which has 16 or 64 KiB on some kernels. All
+ * ranks of a machine have the same kernel, and so the same offsets. */
+static size_t unit(void)
+{
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 bool shm_round_up(size_t bytes, size_t *out)
 {
     size_t padded;
-    if (!ct_add_size(bytes, UNIT - 1, &padded)) {
+    if (!ct_add_size(bytes, unit() - 1, &padded)) {
         return false;
     }
-    *out = padded - padded % UNIT;
+    *out = padded - padded % unit();
     return true;
 }
 
 static size_t page_bytes_for(int size)
 {
     size_t bytes = sizeof(struct sync_page) + (size_t)size * sizeof(struct sync_slot);
-    return (bytes + UNIT - 1) / UNIT * UNIT;
+    return (bytes + unit() - 1) / unit() * unit();
 }
 
 static int fail_errno(struct ct_err *err, const char *what)

@@ -17,7 +17,7 @@
 struct shm {
     int fd;
     struct sync_page *page; /* mapped; page->slots has one entry per rank */
-    size_t page_bytes;      /* size of that mapping, a multiple of 4096 */
+    size_t page_bytes;      /* size of that mapping, a multiple of a page of memory */
 };
 
 #define SHM_INIT \
@@ -45,7 +45,7 @@ CT_MUST_CHECK int shm_reserve(struct shm *shm, size_t offset, size_t bytes, stru
 CT_MUST_CHECK int shm_map(struct shm *shm, size_t offset, size_t bytes, void **out,
                           struct ct_err *err);
 
-/* Rounds up to a multiple of 4096; false on overflow. */
+/* Rounds up to a multiple of a page of memory; false on overflow. */
 bool shm_round_up(size_t bytes, size_t *out);
 
 #endif

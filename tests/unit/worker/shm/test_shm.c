@@ -16,6 +16,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* What the kernel has for a page of memory; 0 = what it really has. */
+static long page_size;
+
+long __real_sysconf(int name);
+long __wrap_sysconf(int name);
+long __wrap_sysconf(int name)
+{
+    return name == _SC_PAGESIZE && page_size != 0 ? page_size : __real_sysconf(name);
+}
+
 #define TOKEN "00112233445566778899aabbccddeeff"
 
 static void the_invitation_leads_to_the_same_page(void **state)
@@ -162,6 +172,29 @@ static void an_arena_names_buffers_by_offset(void **state)
     shm_fini(&shm);
 }
 
+/* No communicator opened on kernels with larger pages, because mmap(2) refuses other offsets. */
+static void all_offsets_are_multiples_of_a_page(void **state)
+{
+    (void)state;
+    struct shm shm = SHM_INIT;
+    struct arena arena;
+    char invitation[SHM_INVITATION_MAX];
+    void *own, *shared;
+    page_size = 65536;
+    assert_int_equal(shm_create(&shm, 2, invitation, NULL), 0);
+    arena_init(&arena, &shm, 1, 2);
+    assert_int_equal(arena_add(&arena, CTW_MEMORY_OWN, 1, &own, NULL), 0);
+    assert_int_equal(arena_add(&arena, CTW_MEMORY_SHARED, 65537, &shared, NULL), 0);
+    page_size = 0;
+    assert_int_equal(shm.page_bytes, 65536);
+    assert_int_equal(arena.regions[0].offset, 65536);
+    assert_int_equal(arena.regions[0].block, 65536);
+    assert_int_equal(arena.regions[1].offset, 3 * 65536);
+    assert_int_equal(arena.end, 5 * 65536);
+    arena_fini(&arena);
+    shm_fini(&shm);
+}
+
 /* The last descriptor is enough to watch the peer's end, but not to see when the peer began. */
 static void a_lack_of_descriptors_is_not_the_end_of_a_peer(void **state)
 {
@@ -200,6 +233,7 @@ int main(void)
         cmocka_unit_test(refuses_what_is_not_rank_0s_file),
         cmocka_unit_test(refuses_another_version_and_size),
         cmocka_unit_test(an_arena_names_buffers_by_offset),
+        cmocka_unit_test(all_offsets_are_multiples_of_a_page),
         cmocka_unit_test(a_lack_of_descriptors_is_not_the_end_of_a_peer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,6 +133,8 @@ static int has_left(const struct net *net, const struct net_peer *peer, struct c
 static int lost_control(const struct net *net, struct net_peer *peer, int errnum,
                         struct ct_err *err)
 {
+    /* A fork of this process may have the connection, too: closing does not take it out then. */
+    (void)epoll_ctl(net->epoll, EPOLL_CTL_DEL, peer->fd, NULL);
     (void)close(peer->fd);
     peer->fd = -1;
     if (peer->left) {

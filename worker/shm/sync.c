@@ -229,6 +229,8 @@ static int look_around(struct sync *sync, bool joining, struct ct_err *err)
     struct epoll_event event;
     while (epoll_wait(sync->epoll, &event, 1, 0) == 1) {
         int rank = (int)event.data.u32;
+        /* A fork of this process may have the descriptor, too: closing does not take it out then. */
+        (void)epoll_ctl(sync->epoll, EPOLL_CTL_DEL, sync->pidfds[rank], NULL);
         (void)close(sync->pidfds[rank]);
         sync->pidfds[rank] = ENDED;
         note_end(sync, rank);

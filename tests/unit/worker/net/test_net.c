@@ -10,11 +10,15 @@
 #include "worker/net/net.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define HOSTS 3
@@ -114,6 +118,37 @@ static void test_goodbye_is_no_death(void **state)
     assert_non_null(strstr(err.text, "host 1 has died"));
 }
 
+/* A data loader that was forked has copies of the connections. A leader whose peer had said goodbye
+ * looked at the same end again and again, for ever. */
+static void test_goodbye_is_heard_once_also_if_a_fork_has_the_connection(void **state)
+{
+    (void)state;
+    struct ct_err err = {0};
+    int begun[2];
+    char byte = 0;
+    assert_int_equal(pipe(begun), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (int p = 1; p < HOSTS; p++) {
+            (void)close(hosts[0].peers[p].fd); /* host 0 is a process of its own */
+        }
+        (void)!write(begun[1], "", 1);
+        (void)pause();
+    }
+    assert_int_equal(read(begun[0], &byte, 1), 1);
+    net_close(&hosts[0], false);
+    (void)alarm(30); /* it would look for ever */
+    assert_int_equal(net_look(&hosts[1], &err), 0);
+    assert_int_equal(net_anyone_left(&hosts[1], &err), CT_EPEER);
+    (void)alarm(0);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    (void)close(begun[0]);
+    (void)close(begun[1]);
+}
+
 static void test_what_is_no_control_frame_is_refused(void **state)
 {
     (void)state;
@@ -134,9 +169,24 @@ static void test_what_is_no_control_frame_is_refused(void **state)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
+/* What accept4(2) fails with; 0 = it works. */
+static int accept_errno;
+
+int __real_accept4(int fd, struct sockaddr *from, socklen_t *len, int flags);
+int __wrap_accept4(int fd, struct sockaddr *from, socklen_t *len, int flags);
+int __wrap_accept4(int fd, struct sockaddr *from, socklen_t *len, int flags)
+{
+    if (accept_errno != 0) {
+        errno = accept_errno;
+        return -1;
+    }
+    return __real_accept4(fd, from, len, flags);
+}
+
 /* The store as host 0 of two sees it. */
 struct keys {
     struct ct_buf secret, hosts[2];
+    bool few;            /* this process may open one more file */
     struct rlimit files; /* as it was */
 };
 
@@ -151,14 +201,14 @@ static int set_key(void *data, const char *key, const void *value, size_t len, s
     return ct_buf_append(find_key(data, key), value, len);
 }
 
-/* After the last key, one more descriptor is free: for the connection to host 1. */
+/* With `few`, one more descriptor is free after the last key: for the connection to host 1. */
 static int get_key(void *data, const char *key, int64_t timeout_ms, struct ct_buf *out,
                    struct ct_err *err)
 {
     struct keys *keys = data;
     struct ct_buf *value = find_key(keys, key);
     (void)timeout_ms, (void)err;
-    if (value == &keys->hosts[1]) {
+    if (value == &keys->hosts[1] && keys->few) {
         int next = dup(STDIN_FILENO);
         struct rlimit few = {.rlim_cur = (rlim_t)next + 1, .rlim_max = keys->files.rlim_max};
         assert_true(next >= 0);
@@ -168,15 +218,12 @@ static int get_key(void *data, const char *key, int64_t timeout_ms, struct ct_bu
     return ct_buf_append(out, ct_buf_bytes(value), value->len);
 }
 
-/* It had looked again and again until the deadline, and said that another host has not connected.
- */
-static void test_a_leader_without_descriptors_says_so(void **state)
+/* Host 0 opens its connections. Host 1 listens, and does not answer. */
+static int open_as_leader(bool few, struct ct_err *err)
 {
-    (void)state;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof(at);
-    struct keys keys = {.secret = CT_BUF_INIT, .hosts = {CT_BUF_INIT, CT_BUF_INIT}};
-    struct ct_err err = {0};
+    struct keys keys = {.secret = CT_BUF_INIT, .hosts = {CT_BUF_INIT, CT_BUF_INIT}, .few = few};
     struct net net;
     int other = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(other, (struct sockaddr *)&at, len), 0);
@@ -192,15 +239,45 @@ static void test_a_leader_without_descriptors_says_so(void **state)
                                      .get = get_key,
                                      .data = &keys};
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &keys.files), 0);
-    int rc = net_open(&net, &setup, NULL, &err);
+    int rc = net_open(&net, &setup, NULL, err);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &keys.files), 0);
-    assert_string_equal(err.text, "cannot accept connections of other hosts (ulimit -n): Too many "
-                                  "open files");
-    assert_int_equal(rc, CT_ELIMIT);
     ct_buf_fini(&keys.secret);
     ct_buf_fini(&keys.hosts[0]);
     ct_buf_fini(&keys.hosts[1]);
     (void)close(other);
+    return rc;
+}
+
+/* It had looked again and again until the deadline, and said that another host has not connected.
+ */
+static void test_a_leader_without_descriptors_says_so(void **state)
+{
+    struct ct_err err = {0};
+    (void)state;
+    assert_int_equal(open_as_leader(true, &err), CT_ELIMIT);
+    assert_string_equal(err.text, "cannot accept connections of other hosts (ulimit -n): Too many "
+                                  "open files");
+}
+
+/* It had used a core until the deadline: poll(2) does not wait while a connection is there. */
+static void test_a_leader_on_a_machine_without_descriptors_or_memory_says_so(void **state)
+{
+    static const struct {
+        int errnum;
+        const char *text;
+    } rows[] = {
+        {ENFILE, "cannot accept connections of other hosts: Too many open files in system"},
+        {ENOBUFS, "cannot accept connections of other hosts: No buffer space available"},
+        {ENOMEM, "cannot accept connections of other hosts: Cannot allocate memory"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct ct_err err = {0};
+        accept_errno = rows[i].errnum;
+        assert_true(open_as_leader(false, &err) < 0);
+        assert_non_null(strstr(err.text, rows[i].text));
+    }
+    accept_errno = 0;
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -211,8 +288,10 @@ int main(void)
         TEST(test_a_host_that_moves_on_takes_back_for_whom_it_waited),
         TEST(test_a_failure_is_passed_on_in_the_words_of_who_saw_it_first),
         TEST(test_goodbye_is_no_death),
+        TEST(test_goodbye_is_heard_once_also_if_a_fork_has_the_connection),
         TEST(test_what_is_no_control_frame_is_refused),
         cmocka_unit_test(test_a_leader_without_descriptors_says_so),
+        cmocka_unit_test(test_a_leader_on_a_machine_without_descriptors_or_memory_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,8 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 struct board {
@@ -69,11 +71,25 @@ static void a_killed_peer_ends_the_collective(void **state)
     }
 }
 
+/* What a data loader that was forked is: it has copies of all descriptors. */
+static pid_t start_fork(void)
+{
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)pause();
+    }
+    return pid;
+}
+
+/* With `data`, rank 0 has a fork. */
 static void die_at_once_or_wait(int rank, void *data)
 {
-    (void)data;
     struct ctw_job *job = rank_open_job();
     struct ctw_comm *comm = rank_open_comm(job, LONG_MS);
+    CHECK(ctw_comm_barrier(comm, NULL) == 0);
+    pid_t child = rank == 0 && data != NULL ? start_fork() : 0;
     CHECK(ctw_comm_barrier(comm, NULL) == 0);
     if (rank == 1) {
         (void)raise(SIGKILL);
@@ -84,6 +100,10 @@ static void die_at_once_or_wait(int rank, void *data)
     /* 10 ms here; the bound only says that it is not a matter of seconds. */
     CHECK(ct_clock_now(NULL) - began < 5 * CT_NS_PER_S);
     rank_check_text(&err, "rank 1 (pid ");
+    if (child > 0) {
+        CHECK(kill(child, SIGKILL) == 0);
+        CHECK(waitpid(child, NULL, 0) == child);
+    }
     ctw_comm_free(comm);
     ctw_job_free(job);
 }
@@ -92,6 +112,15 @@ static void a_peer_that_dies_before_it_is_needed_is_noticed(void **state)
 {
     (void)state;
     ranks_start(2, die_at_once_or_wait, NULL);
+    ranks_join_killed(ranks.pids[1], SIGKILL);
+}
+
+/* The rank looked at the same end again and again, for ever. */
+static void the_death_of_a_peer_is_noticed_by_a_rank_that_has_forked(void **state)
+{
+    static int forks;
+    (void)state;
+    ranks_start(2, die_at_once_or_wait, &forks);
     ranks_join_killed(ranks.pids[1], SIGKILL);
 }
 
@@ -301,6 +330,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RANKS_TEST_SHARING(a_killed_peer_ends_the_collective, board),
         RANKS_TEST_SHARING(a_peer_that_dies_before_it_is_needed_is_noticed, board),
+        RANKS_TEST_SHARING(the_death_of_a_peer_is_noticed_by_a_rank_that_has_forked, board),
         RANKS_TEST_SHARING(all_ranks_tell_the_same_story, board),
         RANKS_TEST_SHARING(abort_reaches_every_rank, board),
         RANKS_TEST_SHARING(a_peer_that_left_is_not_waited_for, board),

@@ -48,3 +48,11 @@ int ct_deadline_left_ms(const struct ct_clock *clock, int64_t deadline_ns)
     int64_t ms = left / CT_NS_PER_MS + (left % CT_NS_PER_MS != 0);
     return ms > INT_MAX ? INT_MAX : (int)ms;
 }
+
+void ct_deadline_put_off(int64_t *deadline_ns, int64_t began_ns, int64_t now_ns)
+{
+    int64_t gap = now_ns - began_ns;
+    if (gap > CT_NS_PER_S && *deadline_ns < CT_DEADLINE_NEVER - gap) {
+        *deadline_ns += gap;
+    }
+}

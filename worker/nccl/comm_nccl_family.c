@@ -113,6 +113,15 @@ static int give_up(int64_t timeout_ms, const char *what, struct ct_err *err)
                       (double)timeout_ms / 1000);
 }
 
+/* Has the deadline passed? `looked` is when it was last asked. */
+static bool is_late(int64_t *deadline, int64_t *looked)
+{
+    int64_t now = ct_clock_now(NULL);
+    ct_deadline_put_off(deadline, *looked, now);
+    *looked = now;
+    return now >= *deadline;
+}
+
 int comm_nccl_check(const struct comm_nccl_member *member, const char *what, bool *busy,
                     struct ct_err *err)
 {
@@ -139,13 +148,13 @@ static int finish_within(const struct comm_nccl_member *member, ncclResult_t res
         return comm_nccl_fail(member, result, what, err);
     }
     bool busy = result == ncclInProgress;
-    int64_t deadline = ct_deadline_in(NULL, timeout_ms);
+    int64_t deadline = ct_deadline_in(NULL, timeout_ms), looked = ct_clock_now(NULL);
     for (int turn = 0; busy; turn++) {
         int rc = comm_nccl_check(member, what, &busy, err);
         if (rc != 0) {
             return rc;
         }
-        if (busy && ct_clock_now(NULL) >= deadline) {
+        if (busy && is_late(&deadline, &looked)) {
             return give_up(timeout_ms, what, err);
         }
         if (busy) {
@@ -188,7 +197,7 @@ static int wait_idle(const struct comm_nccl_family *family, bool sides, const ch
                      struct ct_err *err)
 {
     int rc = 0;
-    int64_t deadline = ct_deadline_in(NULL, family->timeout_ms);
+    int64_t deadline = ct_deadline_in(NULL, family->timeout_ms), looked = ct_clock_now(NULL);
     for (int turn = 0; rc == 0; turn++) {
         cudaError_t state = query(family, sides);
         if (state == cudaSuccess) {
@@ -198,7 +207,7 @@ static int wait_idle(const struct comm_nccl_family *family, bool sides, const ch
             return comm_nccl_fail_cuda(state, what, err);
         }
         rc = check_family(family, what, err);
-        if (rc == 0 && ct_clock_now(NULL) >= deadline) {
+        if (rc == 0 && is_late(&deadline, &looked)) {
             rc = give_up(family->timeout_ms, what, err);
         }
         if (rc == 0) {

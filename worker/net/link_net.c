@@ -79,8 +79,9 @@ static int look(struct net_channel *c, bool sending, struct ct_err *err)
 }
 
 /* Waits until there is room to send, bytes to receive, or a reason to end the link. */
-static int wait_for(struct net_channel *c, bool sending, int64_t deadline, struct ct_err *err)
+static int wait_for(struct net_channel *c, bool sending, int64_t *deadline, struct ct_err *err)
 {
+    int64_t began = ct_clock_now(NULL);
     struct pollfd waiting[3] = {
         {.fd = !sending || has_room(c) ? c->net.links[SCHEDULE_PREV].fd : -1, .events = POLLIN},
         {.fd = sending ? c->net.links[SCHEDULE_NEXT].fd : -1, .events = POLLOUT},
@@ -96,7 +97,9 @@ static int wait_for(struct net_channel *c, bool sending, int64_t deadline, struc
         return 0;
     }
     int rc = look(c, sending, err);
-    return rc == 0 && ct_clock_now(NULL) >= deadline ? timed_out(c, sending, err) : rc;
+    int64_t now = ct_clock_now(NULL);
+    ct_deadline_put_off(deadline, began, now);
+    return rc == 0 && now >= *deadline ? timed_out(c, sending, err) : rc;
 }
 
 /* Handles a failed send() or recv(): 0 if trying again may help. */
@@ -148,7 +151,7 @@ static int put(struct net_channel *c, struct iovec *iov, size_t count, struct ct
                 rc = store(c, &moved, err);
             }
             if (rc == 0 && !moved) {
-                rc = wait_for(c, true, deadline, err);
+                rc = wait_for(c, true, &deadline, err);
             }
             if (rc != 0) {
                 return rc;
@@ -201,7 +204,7 @@ static int take(struct net_channel *c, void *data, size_t len, struct ct_err *er
         }
         int rc = failed(c, SCHEDULE_PREV, n, err);
         if (rc == 0) {
-            rc = wait_for(c, false, deadline, err);
+            rc = wait_for(c, false, &deadline, err);
         }
         if (rc != 0) {
             return rc;

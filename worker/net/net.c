@@ -324,8 +324,9 @@ static int timed_out(const struct net *net, const struct net_link *link, bool in
 }
 
 int net_wait(struct net *net, const struct net_link *out, const struct net_link *in, bool starving,
-             const struct net_header *mine, int64_t deadline, struct ct_err *err)
+             const struct net_header *mine, int64_t *deadline, struct ct_err *err)
 {
+    int64_t began = ct_clock_now(NULL);
     struct pollfd waiting[4] = {
         {.fd = net->epoll, .events = POLLIN},
         {.fd = net->sync->epoll, .events = POLLIN},
@@ -349,7 +350,9 @@ int net_wait(struct net *net, const struct net_link *out, const struct net_link 
         rc = check_links(net, mine, err);
     }
     const struct net_link *link = in != NULL ? in : out;
-    int64_t left = deadline - ct_clock_now(NULL);
+    int64_t now = ct_clock_now(NULL);
+    ct_deadline_put_off(deadline, began, now);
+    int64_t left = *deadline - now;
     if (rc == 0 && link != NULL && left < net->timeout_ms * CT_NS_PER_MS / 2) {
         tell_waiting(net, link->node);
     }

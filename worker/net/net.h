@@ -100,9 +100,10 @@ CT_MUST_CHECK int net_lost(struct net *net, const struct net_link *link, int err
 
 /* Waits until `in` has bytes, `out` has room (each may be NULL) or, with `starving`, some tens of
  * microseconds have passed. Fails if something ends the communicator: a control frame, the death or
- * abort of a local rank, a peer that calls another operation, or the deadline. */
+ * abort of a local rank, a peer that calls another operation, or the deadline, which
+ * ct_deadline_put_off() may move. */
 CT_MUST_CHECK int net_wait(struct net *net, const struct net_link *out, const struct net_link *in,
-                           bool starving, const struct net_header *mine, int64_t deadline,
+                           bool starving, const struct net_header *mine, int64_t *deadline,
                            struct ct_err *err);
 
 /* Call it when numbers have been sent or received. If this host has told the others that it waits,

@@ -302,7 +302,7 @@ int schedule_run(const struct schedule_run *flow, const struct net_header *heade
                          !run.starving;
             rc = net_wait(flow->net, blocked ? &links[steps[run.sending].to] : NULL,
                           waits ? &links[steps[run.receiving].from] : NULL, run.starving,
-                          &run.header, deadline, err);
+                          &run.header, &deadline, err);
         }
         if (rc != 0) {
             return rc;

@@ -229,7 +229,8 @@ static int look_around(struct sync *sync, bool joining, struct ct_err *err)
     struct epoll_event event;
     while (epoll_wait(sync->epoll, &event, 1, 0) == 1) {
         int rank = (int)event.data.u32;
-        /* A fork of this process may have the descriptor, too: closing does not take it out then. */
+        /* A fork of this process may have the descriptor, too: closing does not take it out then.
+         */
         (void)epoll_ctl(sync->epoll, EPOLL_CTL_DEL, sync->pidfds[rank], NULL);
         (void)close(sync->pidfds[rank]);
         sync->pidfds[rank] = ENDED;
@@ -280,6 +281,7 @@ static int wait_change(struct sync *sync, _Atomic uint32_t *word, uint32_t old, 
                        int64_t deadline, struct ct_err *err)
 {
     for (;;) {
+        int64_t began = ct_clock_now(NULL);
         /* sleepers is raised before the kernel compares the word, so a peer that changes the word
          * afterwards sees it. */
         (void)atomic_fetch_add(&sync->page->sleepers, 1);
@@ -297,7 +299,9 @@ static int wait_change(struct sync *sync, _Atomic uint32_t *word, uint32_t old, 
              * left after its last barrier) does not matter. */
             return 0;
         }
-        if (rc == 0 && ct_clock_now(NULL) >= deadline) {
+        int64_t now = ct_clock_now(NULL);
+        ct_deadline_put_off(&deadline, began, now);
+        if (rc == 0 && now >= deadline) {
             rc = timed_out(sync, joining, err);
             pronounce(sync, REASON_TIMED_OUT, sync->rank);
         }

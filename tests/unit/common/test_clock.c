@@ -63,6 +63,19 @@ static void test_time_left_shrinks_as_time_passes(void **state)
     assert_int_equal(ct_deadline_left_ms(&clock, deadline), 0);
 }
 
+static void test_a_deadline_is_put_off_by_the_time_in_which_nothing_ran(void **state)
+{
+    (void)state;
+    int64_t deadline = 10 * CT_NS_PER_S;
+    ct_deadline_put_off(&deadline, 5 * CT_NS_PER_S, 6 * CT_NS_PER_S);
+    assert_int_equal(deadline, 10 * CT_NS_PER_S);
+    ct_deadline_put_off(&deadline, 5 * CT_NS_PER_S, 65 * CT_NS_PER_S);
+    assert_int_equal(deadline, 70 * CT_NS_PER_S);
+    deadline = CT_DEADLINE_NEVER;
+    ct_deadline_put_off(&deadline, 5 * CT_NS_PER_S, 65 * CT_NS_PER_S);
+    assert_int_equal(deadline, CT_DEADLINE_NEVER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -70,6 +83,7 @@ int main(void)
         cmocka_unit_test(test_a_deadline_is_now_and_the_timeout_or_never),
         cmocka_unit_test(test_time_left_is_rounded_up_and_clamped),
         cmocka_unit_test(test_time_left_shrinks_as_time_passes),
+        cmocka_unit_test(test_a_deadline_is_put_off_by_the_time_in_which_nothing_ran),
     };
     return cmocka_run_group_tests_name("clock", tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 struct board {
@@ -152,6 +153,46 @@ static void all_ranks_tell_the_same_story(void **state)
     (void)state;
     ranks_start(3, die_beside, NULL);
     ranks_join_killed(ranks.pids[1], SIGKILL);
+}
+
+/* ---- suspension ------------------------------------------------------------------------------ */
+
+#define PATIENCE_MS 2000
+
+/* Rank 1 comes when the test says so. */
+static void wait_for_rank_1(int rank, void *data)
+{
+    (void)data;
+    struct ctw_job *job = rank_open_job();
+    struct ctw_comm *comm = rank_open_comm(job, PATIENCE_MS);
+    atomic_fetch_add(&board->turns, 1);
+    if (rank == 1) {
+        ranks_await(&board->failed, 1);
+    }
+    CHECK(ctw_comm_barrier(comm, NULL) == 0);
+    ctw_comm_free(comm);
+    ctw_job_free(job);
+}
+
+/* A scheduler had suspended the job for longer than the limit, and when it went on, the rank that
+ * had waited gave up though the other one was about to come. */
+static void time_in_which_the_job_is_suspended_does_not_count(void **state)
+{
+    const struct timespec moment = {.tv_nsec = 100 * CT_NS_PER_MS};
+    const struct timespec longer = {.tv_sec = PATIENCE_MS / 1000, .tv_nsec = CT_NS_PER_S / 2};
+    (void)state;
+    ranks_start(2, wait_for_rank_1, NULL);
+    ranks_await(&board->turns, 2);
+    (void)nanosleep(&moment, NULL); /* rank 0 begins to wait */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(kill(ranks.pids[i], SIGSTOP), 0);
+    }
+    (void)nanosleep(&longer, NULL);
+    assert_int_equal(kill(ranks.pids[0], SIGCONT), 0);
+    (void)nanosleep(&moment, NULL); /* rank 0 looks again */
+    atomic_store(&board->failed, 1);
+    assert_int_equal(kill(ranks.pids[1], SIGCONT), 0);
+    ranks_join();
 }
 
 /* ---- abort and leaving ----------------------------------------------------------------------- */
@@ -331,6 +372,7 @@ int main(void)
         RANKS_TEST_SHARING(a_killed_peer_ends_the_collective, board),
         RANKS_TEST_SHARING(a_peer_that_dies_before_it_is_needed_is_noticed, board),
         RANKS_TEST_SHARING(the_death_of_a_peer_is_noticed_by_a_rank_that_has_forked, board),
+        RANKS_TEST_SHARING(time_in_which_the_job_is_suspended_does_not_count, board),
         RANKS_TEST_SHARING(all_ranks_tell_the_same_story, board),
         RANKS_TEST_SHARING(abort_reaches_every_rank, board),
         RANKS_TEST_SHARING(a_peer_that_left_is_not_waited_for, board),

@@ -58,7 +58,8 @@ struct ct_progress_slot {
     int64_t checkpoint_begin_ns, checkpoint_end_ns;
     int64_t total;  /* the step at the end of the training; 0 = not told */
     uint64_t waits; /* 1 = it was in the phase "collective" once, so it tells when it waits */
-    unsigned char rest[CT_PROGRESS_SLOT - 11 * sizeof(uint64_t)];
+    int64_t writer; /* pid of the process that has opened the slot; 0 = none has */
+    unsigned char rest[CT_PROGRESS_SLOT - 12 * sizeof(uint64_t)];
 };
 
 /* Can the process go on in another generation (common/handover.h)? */

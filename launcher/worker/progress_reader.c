@@ -75,6 +75,7 @@ void ct_progress_reader_reset(struct ct_progress_reader *reader, int local_rank,
     if (kept) {
         fresh.version = slot.version;
         fresh.stay = slot.stay;
+        fresh.writer = slot.writer;
     }
     (void)!pwrite(reader->fd, &fresh, sizeof(fresh), (off_t)local_rank * CT_PROGRESS_SLOT);
 }

@@ -72,7 +72,7 @@ int ctw_job_report_permanent_error(const struct ctw_job *job, const char *messag
     if (job != NULL) {
         page = job->progress;
     } else {
-        progress_open(&page, getenv(CT_PROGRESS_ENV));
+        progress_map(&page, getenv(CT_PROGRESS_ENV));
     }
     progress_permanent(&page);
     if (job == NULL) {

@@ -9,8 +9,11 @@
 #include "worker/ctworker.h"
 #include "worker/job/job.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <math.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,7 +31,7 @@ static void store_double(double *to, double value)
     __atomic_store(to, &value, __ATOMIC_RELAXED);
 }
 
-void progress_open(struct progress_page *page, const char *value)
+void progress_map(struct progress_page *page, const char *value)
 {
     char path[PATH_LONGEST];
     int64_t offset;
@@ -52,12 +55,30 @@ void progress_open(struct progress_page *page, const char *value)
             page->mapping = map;
             page->mapped = size;
             page->slot = (struct ct_progress_slot *)((unsigned char *)map + start);
-            STORE(page->slot->stay, CT_STAY_NOT);
-            STORE(page->slot->permanent, 0);
-            progress_renew(page);
         }
     }
     (void)close(fd);
+}
+
+static int64_t writer_of(const struct ct_progress_slot *slot)
+{
+    return __atomic_load_n(&slot->writer, __ATOMIC_RELAXED);
+}
+
+static bool lives(int64_t pid)
+{
+    return pid > 0 && pid <= INT_MAX && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+}
+
+void progress_open(struct progress_page *page, const char *value)
+{
+    progress_map(page, value);
+    struct ct_progress_slot *slot = page->slot;
+    if (slot != NULL && (writer_of(slot) == getpid() || !lives(writer_of(slot)))) {
+        STORE(slot->stay, CT_STAY_NOT);
+        STORE(slot->permanent, 0);
+        progress_renew(page);
+    }
 }
 
 void progress_renew(struct progress_page *page)
@@ -71,6 +92,7 @@ void progress_renew(struct progress_page *page)
         STORE(slot->turns, 0);
         STORE(slot->checkpoint_begin_ns, 0);
         STORE(slot->checkpoint_end_ns, 0);
+        STORE(slot->writer, getpid());
         STORE(slot->where, ct_progress_where(CT_PHASE_STARTING, 0));
         STORE(slot->stamp_ns, ct_clock_now(NULL));
         __atomic_store_n(&slot->version, CT_PROGRESS_VERSION, __ATOMIC_RELEASE);
@@ -79,7 +101,7 @@ void progress_renew(struct progress_page *page)
 
 void progress_stay(struct progress_page *page, uint32_t stay)
 {
-    if (page->slot != NULL) {
+    if (page->slot != NULL && writer_of(page->slot) == getpid()) {
         __atomic_store_n(&page->slot->stay, stay, __ATOMIC_RELEASE);
     }
 }
@@ -87,7 +109,9 @@ void progress_stay(struct progress_page *page, uint32_t stay)
 void progress_permanent(struct progress_page *page)
 {
     if (page->slot != NULL) {
-        __atomic_store_n(&page->slot->permanent, CT_PROGRESS_PERMANENT, __ATOMIC_RELEASE);
+        STORE(page->slot->permanent, CT_PROGRESS_PERMANENT);
+        /* The page may be one that no job has opened. */
+        __atomic_store_n(&page->slot->version, CT_PROGRESS_VERSION, __ATOMIC_RELEASE);
     }
 }
 

@@ -16,13 +16,18 @@ struct progress_page {
 
 /* Maps the slot that CTRUN_PROGRESS names. It cannot fail, because a job works without the page:
  * with an invalid value, or another program's file, there is none. */
+void progress_map(struct progress_page *page, const char *value);
+
+/* Maps the slot and resets it, unless another process that lives has opened it: children inherit
+ * CTRUN_PROGRESS, and what the worker has told must stay. */
 void progress_open(struct progress_page *page, const char *value);
 void progress_close(struct progress_page *page);
 
 /* Resets the page as for a process that has just begun, except what progress_stay() has set. */
 void progress_renew(struct progress_page *page);
 
-/* Publishes a ct_generation_word() of an enum ct_stay. */
+/* Publishes a ct_generation_word() of an enum ct_stay. Does nothing in a process that has not
+ * opened the slot, such as a fork of the one that has. */
 void progress_stay(struct progress_page *page, uint32_t stay);
 
 /* Publishes that a restart of this worker cannot help. The next progress_open() clears it. */

@@ -33,6 +33,23 @@ else:
         wait()
 """
 
+FORK = """
+import ctworker, os
+job = ctworker.job()
+assert job.add("seen", 1) == 1
+child = os.fork()
+if child == 0:
+    code = 1
+    try:
+        job.add("seen", 1)
+    except ValueError:
+        code = 0 if ctworker.job() is not job and ctworker.job().add("seen", 1) == 2 else 2
+    job.close()
+    os._exit(code)
+assert os.waitpid(child, 0)[1] == 0
+assert job.add("seen", 1) == 3
+"""
+
 STORE = """
 import ctworker
 with ctworker.Job() as job:
@@ -214,6 +231,22 @@ class Worker(python_package.Case):
         result = self.python_job(1, text, "--report", report).wait()
         self.assertEqual(result.code, 9, result)
         self.assertEqual(json.loads(report.read_text())["first_failure"].get("last_step"), 8, result)
+
+    def test_a_child_that_opens_the_job_keeps_the_progress_of_its_parent(self):
+        """As a data loader that is spawned does, which imports the main script again."""
+        text = (
+            "import ctworker, subprocess, sys\nctworker.progress(7)\nctworker.progress(8)\n"
+            "subprocess.run([sys.executable, '-c', 'import ctworker; ctworker.job()'], check=True)\nsys.exit(9)"
+        )
+        report = self.tmp / "report.json"
+        result = self.python_job(1, text, "--report", report).wait()
+        self.assertEqual(result.code, 9, result)
+        self.assertEqual(json.loads(report.read_text())["first_failure"].get("last_step"), 8, result)
+
+    def test_a_fork_does_not_use_the_connection_of_its_parent(self):
+        """An answer went to whichever process read first."""
+        result = self.python_job(1, FORK).wait()
+        self.assertEqual(result.code, 0, result)
 
     def test_an_exception_of_a_recorded_function_is_the_reason(self):
         text = "import ctworker\n@ctworker.record\ndef main():\n    raise KeyError('lr')\nmain()"

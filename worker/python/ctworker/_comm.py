@@ -40,7 +40,7 @@ class Communicator:
         err = c.Err()
         options = c.CommOptions(timeout_ms=milliseconds(timeout))
         code = c.library.ctw_comm_open(
-            self._job.handle, ctypes.byref(options), ctypes.byref(self._handle), ctypes.byref(err)
+            self._job.connected_handle, ctypes.byref(options), ctypes.byref(self._handle), ctypes.byref(err)
         )
         check(code, err)
         self._job.communicators.add(self)
@@ -49,6 +49,8 @@ class Communicator:
     def _open(self) -> ctypes.c_void_p:
         if not self._handle:
             raise ValueError("the communicator is closed")
+        if self._job.forked:
+            raise ValueError("only the process that has opened the communicator may use it, and no fork of it")
         return self._handle
 
     @property
@@ -96,7 +98,8 @@ class Communicator:
 
     def close(self) -> None:
         """Waits for nobody. Repeated calls are allowed."""
-        c.library.ctw_comm_free(self._handle)
+        if not self._job.forked:
+            c.library.ctw_comm_free(self._handle)
         self._handle = ctypes.c_void_p()
 
     def __enter__(self) -> "Communicator":

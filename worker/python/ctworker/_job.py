@@ -88,13 +88,15 @@ class Closable(Protocol):
 
 
 class Job:
-    """The place of this process in its job. One thread at a time may use it.
+    """The place of this process in its job. One thread at a time may use it, and only the process that has made
+    it: a fork has the connection of its parent, in which answers would go to the wrong one.
 
     The environment is read at once. The store is connected with the first call that needs it."""
 
     def __init__(self, timeout: float = 300.0):
         """`timeout` in seconds limits connecting and each call of the store."""
         self._handle = ctypes.c_void_p()
+        self._pid = os.getpid()
         err = c.Err()
         options = c.JobOptions(milliseconds(timeout), True)
         check(c.library.ctw_job_open(ctypes.byref(options), ctypes.byref(self._handle), ctypes.byref(err)), err)
@@ -127,14 +129,28 @@ class Job:
         return self._handle
 
     @property
+    def connected_handle(self) -> ctypes.c_void_p:
+        """For calls that use a connection."""
+        if self.forked:
+            raise ValueError(f"process {self._pid} has made this job; its fork {os.getpid()} needs a Job() of its own")
+        return self.handle
+
+    @property
     def closed(self) -> bool:
         return not self._handle
 
+    @property
+    def forked(self) -> bool:
+        """Is this process a fork of the one that has made the job?"""
+        return self._pid != os.getpid()
+
     def close(self) -> None:
-        """Closes the job's communicators, too. Repeated calls are allowed."""
+        """Closes the job's communicators, too. Repeated calls are allowed. In a fork it leaves alone what the
+        parent still uses."""
         for communicator in list(self.communicators):
             communicator.close()
-        c.library.ctw_job_free(self._handle)
+        if not self.forked:
+            c.library.ctw_job_free(self._handle)
         self._handle = ctypes.c_void_p()
 
     def __enter__(self) -> "Job":
@@ -193,13 +209,13 @@ class Job:
     def set(self, key: str, value: bytes) -> None:
         """Keys of an older generation are never seen."""
         err = c.Err()
-        check(c.library.ctw_job_set(self.handle, _key(key), value, len(value), ctypes.byref(err)), err)
+        check(c.library.ctw_job_set(self.connected_handle, _key(key), value, len(value), ctypes.byref(err)), err)
 
     def get(self, key: str) -> bytes:
         """Waits for the key."""
         err, value, size = c.Err(), ctypes.c_void_p(), ctypes.c_size_t()
         code = c.library.ctw_job_get(
-            self.handle, _key(key), ctypes.byref(value), ctypes.byref(size), ctypes.byref(err)
+            self.connected_handle, _key(key), ctypes.byref(value), ctypes.byref(size), ctypes.byref(err)
         )
         check(code, err)
         try:
@@ -213,7 +229,7 @@ class Job:
         delta = operator.index(delta)
         if not -(2**63) <= delta < 2**63:  # ctypes would cut it
             raise OverflowError(f"{delta} does not fit into 64 bits")
-        check(c.library.ctw_job_add(self.handle, _key(key), delta, ctypes.byref(total), ctypes.byref(err)), err)
+        check(c.library.ctw_job_add(self.connected_handle, _key(key), delta, ctypes.byref(total), ctypes.byref(err)), err)
         return total.value
 
     # ---- the end, and what stays
@@ -285,9 +301,9 @@ def record(function: _F) -> _F:
 
 
 def job() -> Job:
-    """The job of this process, which is opened with the first call, and with the first after its close()."""
+    """The job of this process, opened with the first call, and with the first after its close() or in a fork."""
     global _current  # pylint: disable=global-statement
-    if _current is None or _current.closed:
+    if _current is None or _current.closed or _current.forked:
         _current = Job()
     return _current
 

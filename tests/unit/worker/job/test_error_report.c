@@ -161,7 +161,7 @@ static void a_permanent_error_is_marked_on_the_page_with_or_without_a_job(void *
     assert_int_equal(ctw_job_report_permanent_error(NULL, "x", NULL), 0);
     assert_int_equal(unsetenv(CT_PROGRESS_ENV), 0);
     assert_int_equal(pread(fd, &slot, sizeof(slot), 0), sizeof(slot));
-    assert_int_equal(slot.permanent, CT_PROGRESS_PERMANENT);
+    assert_true(ct_progress_permanent(&slot));
     (void)close(fd);
 }
 

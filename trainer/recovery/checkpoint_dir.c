@@ -139,10 +139,13 @@ int ct_checkpoint_dir_probe(const char *dir, struct ct_err *err)
     return rc == 0 ? sync_parent(dir, err) : rc;
 }
 
-/* Does this failure always mean that the file is torn or damaged? */
-static bool is_damage(int code)
+/* Does this failure mean that the file is torn or damaged, and not that it cannot be read now? A
+ * file server may be away (ESTALE), or the process may be short of descriptors. */
+static bool is_damage(const struct ct_err *reason)
 {
-    return code == CT_EFORMAT || code == CT_ELIMIT || code == CT_EIO;
+    int code = reason->code;
+    return (code == CT_EFORMAT || code == CT_ELIMIT || code == CT_EIO) &&
+           (reason->sys == 0 || reason->sys == EIO);
 }
 
 /* `steps` are sorted, newest first. */
@@ -169,7 +172,7 @@ static int newest_of(const char *dir, const int64_t *steps, size_t count,
         if (rc == CT_ENOENT) { /* another process has removed it since the folder was read */
             continue;
         }
-        if (!is_damage(rc)) {
+        if (!is_damage(&reason)) {
             return ct_err_set(err, rc, "%s", reason.text);
         }
         rc = ct_buf_printf(warnings, "passing over a damaged checkpoint: %s\n", reason.text);

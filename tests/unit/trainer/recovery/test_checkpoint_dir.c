@@ -11,7 +11,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -33,6 +35,23 @@ struct dirent *__wrap_readdir64(DIR *dir)
         errno = 0;
     }
     return entry;
+}
+
+static const char *away; /* a file that cannot be opened; NULL = none */
+
+int __real_open64(const char *path, int flags, ...);
+int __wrap_open64(const char *path, int flags, ...);
+int __wrap_open64(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    mode_t mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
+    va_end(args);
+    if (away != NULL && strcmp(path, away) == 0) {
+        errno = ESTALE;
+        return -1;
+    }
+    return __real_open64(path, flags, mode);
 }
 
 static struct stat synced; /* what was synced last */
@@ -218,6 +237,29 @@ static void test_one_that_vanishes_meanwhile_is_passed_over(void **state)
     free_folder(&f);
 }
 
+/* It was taken for a damaged one and set aside, so that the training went back. */
+static void test_one_that_cannot_be_opened_now_is_not_damaged(void **state)
+{
+    (void)state;
+    struct folder f = make_folder();
+    struct ct_buf warnings = CT_BUF_INIT;
+    struct ct_progress_point point;
+    struct ct_err err = {0};
+    save(&f, 10, 10);
+    save(&f, 20, 20);
+    char *path = ct_checkpoint_dir_path(f.dir, 20);
+    away = path;
+    assert_int_equal(newest(&f, &point, &warnings, &err), CT_EIO);
+    assert_non_null(strstr(err.text, "Stale file handle"));
+    assert_int_equal(warnings.len, 0);
+    away = NULL;
+    assert_int_equal(newest(&f, &point, &warnings, &err), 0);
+    assert_int_equal(point.step, 20);
+    ct_free(path);
+    ct_buf_fini(&warnings);
+    free_folder(&f);
+}
+
 /* Every single byte of a file that changes is found out, or changes nothing that is read. */
 static void test_each_damaged_byte_is_found(void **state)
 {
@@ -390,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_half_a_folder_is_none),
         cmocka_unit_test(test_newest_whole_one_is_taken),
         cmocka_unit_test(test_one_that_vanishes_meanwhile_is_passed_over),
+        cmocka_unit_test(test_one_that_cannot_be_opened_now_is_not_damaged),
         cmocka_unit_test(test_each_damaged_byte_is_found),
         cmocka_unit_test(test_another_model_is_an_error),
         cmocka_unit_test(test_a_new_folder_outlives_a_loss_of_power),

@@ -19,6 +19,8 @@
 #include "trainer/session/stages.h"
 #include "trainer/session/step_resume.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static int out_of_memory(struct ct_err *err)
@@ -40,8 +42,42 @@ static enum ct_precision precision_of(enum ct_precision_choice choice)
     return precisions[choice];
 }
 
+/* Rank 0 tells what it computes on, and the others compare. With --device auto a rank may have
+ * chosen otherwise, as when it has lost its GPU: then all would wait for each other in vain. */
+static int agree_on_device(struct ct_trainer *t, struct ct_err *err)
+{
+    static const char *const names[] = {[CT_DEVICE_CPU] = "a CPU", [CT_DEVICE_CUDA] = "a GPU"};
+    const struct ctw_env *env = ctw_job_env(t->job);
+    const char own = (char)('0' + (int)t->dev->kind);
+    char key[32];
+    void *told;
+    size_t len;
+    if (t->options.device != CT_CHOOSE_AUTO || !env->launched || env->world_size == 1) {
+        return 0;
+    }
+    (void)snprintf(key, sizeof(key), "device/%d", t->device_tries++);
+    if (env->rank == 0) {
+        return ctw_job_set(t->job, key, &own, 1, err);
+    }
+    int rc = ctw_job_get(t->job, key, &told, &len, err);
+    if (rc != 0) {
+        return rc;
+    }
+    bool same = len == 1 && *(const char *)told == own;
+    ct_free(told);
+    return same ? 0
+                : ct_err_set(err, CT_EIO,
+                             "rank %d has chosen %s, but rank 0 has not: is a GPU lost, or its "
+                             "driver? --device cuda or --device cpu chooses for all",
+                             env->rank, names[t->dev->kind]);
+}
+
 static int open_group(struct ct_trainer *t, struct ct_err *err)
 {
+    int agreed = agree_on_device(t, err);
+    if (agreed != 0) {
+        return agreed;
+    }
     enum ctw_order order = t->options.shards > 0 ? CTW_ORDER_TREE : CTW_ORDER_RANK;
     if (t->dev->kind == CT_DEVICE_CPU) {
         int rc = ct_shards_check_machines(t->options.shards, ctw_job_env(t->job), err);
@@ -75,6 +111,19 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
     return rc;
 }
 
+/* A device that was there in an earlier generation is lost. That is no error of the options, which
+ * no restart could mend: another machine may take its place. */
+static int call_it_lost(const struct ctw_env *env, int rc, struct ct_err *err)
+{
+    if (rc != CT_EUNSUPPORTED || env->generation == 0) {
+        return rc;
+    }
+    if (err != NULL) {
+        err->code = CT_EIO;
+    }
+    return CT_EIO;
+}
+
 /* All ranks must choose alike, so the choice depends only on what all ranks of a host share. */
 static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err *err)
 {
@@ -90,12 +139,13 @@ static int open_device(struct ct_trainer *t, struct ctw_job *job, struct ct_err 
         /* With --share-gpu the launcher gives several workers one GPU, which NCCL takes from 2.30
          * on. If there is no device at all, opening one gives the better message. */
         bool shares = env->device_set && env->device_index < count;
-        if (count > 0 && !enough && !shares) {
-            return ct_err_set(err, CT_EUNSUPPORTED,
-                              "--device cuda: %d workers on this host but only %d CUDA device%s",
-                              workers, count, count == 1 ? "" : "s");
-        }
-        return open_on(t, job, CT_DEVICE_CUDA, err);
+        int rc =
+            count > 0 && !enough && !shares
+                ? ct_err_set(err, CT_EUNSUPPORTED,
+                             "--device cuda: %d workers on this host but only %d CUDA device%s",
+                             workers, count, count == 1 ? "" : "s")
+                : open_on(t, job, CT_DEVICE_CUDA, err);
+        return call_it_lost(env, rc, err);
     }
     int rc = CT_EUNSUPPORTED;
     if (enough) {

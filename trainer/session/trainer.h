@@ -125,6 +125,7 @@ struct ct_trainer {
 
     /* For one generation: */
     struct ct_group group;
+    int device_tries; /* how often this rank has told or heard what rank 0 computes on */
     struct ct_trainer_memory memory;
     struct ct_model model;
     struct ct_pipeline *pipe; /* replaces model and grads; NULL without --pipeline-stages */

@@ -90,6 +90,26 @@ class TrainGpus(testlib.Case):
         result, _ = self.train("--device", "cuda", launcher=ctrun, code=1, FAKE_GPU_REPORT="/dev/null", **one)
         self.assertIn("--device cuda: 2 workers on this host but only 1 CUDA device", result.err)
 
+    def launch(self, script, *options):
+        """Workers that begin with this script of the shell."""
+        ctrun = (testlib.program("ctrun"), "--standalone", "--no-python", "-n", "2", *options)
+        return (*ctrun, "sh", "-c", f'{script}; exec "$@"', "sh")
+
+    def test_a_rank_without_a_gpu_does_not_wait_for_the_others(self):
+        """It computed on the CPU, and all waited ten minutes for each other."""
+        launcher = self.launch('[ "$RANK" != 1 ] || export FAKE_GPU_DEVICES=1')
+        result, _ = self.train(launcher=launcher, code=1, FAKE_GPU_REPORT="/dev/null")
+        self.assertIn("rank 1 has chosen a CPU, but rank 0 has not", result.err)
+
+    def test_the_loss_of_a_gpu_is_not_permanent(self):
+        """The job ended at once, with its restarts unused and its spares idle."""
+        script = (
+            'case $RANK$CTRUN_GENERATION in 10) exit 3 ;; 11) export FAKE_GPU_DEVICES=1 ;; esac'
+        )
+        losses, _, _ = self.train(
+            "--device", "cuda", launcher=self.launch(script, "--max-restarts", "3"))  # fmt: skip
+        self.assertEqual(len(losses), 6)
+
     def test_the_steps_of_the_benchmark(self):
         report = self.tmp / "report"
         # Apart: the emulation of the fused head takes seconds for so many rows.

@@ -459,6 +459,8 @@ static void without_a_gpu_only_cuda_is_refused(void **state)
     struct outcome choice = run_scenario(2, &scenario);
     expect_same(&cpu, &choice);
     scenario.options.device = CT_CHOOSE_CUDA;
+    expect_refusal(2, &scenario, CT_EIO, "CUDA"); /* later it has been lost, which may be mended */
+    ranks.generation = -1;                        /* the next one is the first */
     expect_refusal(2, &scenario, CT_EUNSUPPORTED, "CUDA");
 }
 

@@ -92,6 +92,7 @@ static int run(const struct ct_train_options *options)
         return EXIT_FAILED;
     }
     if (ctw_job_open(NULL, &job, &err) != 0) {
+        (void)ctw_job_report_error(NULL, err.text, NULL);
         return complain(&err, EXIT_FAILED);
     }
     int ranks = options->gpus > 0 ? options->gpus : ctw_job_env(job)->world_size;

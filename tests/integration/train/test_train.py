@@ -243,6 +243,12 @@ class Train(testlib.Case):
         )  # fmt: skip
         self.assertEqual(result.code, 1, result)
         self.assertIn("/no/such/folder", error.read_text())
+        result = self.run_program(
+            testlib.program("train"), "--data", self.tmp,
+            env={"TORCHELASTIC_ERROR_FILE": error, "RANK": "0", "WORLD_SIZE": "x"},
+        )  # fmt: skip
+        self.assertEqual(result.code, 1, result)
+        self.assertIn("WORLD_SIZE", error.read_text())
 
 
 if __name__ == "__main__":

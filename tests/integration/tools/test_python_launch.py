@@ -59,6 +59,34 @@ def peer_error():
 def whose():
     import shadow
     return shadow.NAME
+
+def mode():
+    return os.environ.get("MODE"), os.environ.get("OTHER")
+
+def cancel():
+    import asyncio
+    raise asyncio.CancelledError("no time left")
+
+def make_missing():
+    raise FileNotFoundError("a file that only workers have")
+
+class Picky:
+    def __reduce__(self):
+        return make_missing, ()
+
+def pick():
+    return Picky()
+
+def stay():
+    import signal, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("stays", flush=True)
+    time.sleep(1000)
+"""
+
+# As ssh, but the other machine has no variables of this one.
+AGENT = """#!/bin/sh
+exec env -i PATH="$PATH" CTWORKER_LIBRARY="$CTWORKER_LIBRARY" OTHER=there sh -c "$2"
 """
 
 
@@ -92,6 +120,50 @@ class Launch(python_package.Case):
         self.assertRegex(result.out, r"text rank 1 failed on .*exit(ed)? ")
         self.assertIn("in fail_on", result.out)
 
+    def test_a_report_of_ones_own_takes_nothing_from_the_story(self):
+        for option in ("['--report', 'mine.json']", "['--report=mine.json']"):
+            result = self.run_python(
+                f"import json, os\nos.chdir({str(self.tmp)!r})\n"
+                f"try:\n    ctrun.launch(jobs.fail_on, (1,), nproc=2, options={option})\n"
+                "except ctrun.LaunchError as e:\n"
+                "    print(repr(e.cause), e.report == json.load(open('mine.json')))\n")  # fmt: skip
+            self.assertIn("Odd('the very reason', 1) True\n", result.out, result)
+            (self.tmp / "mine.json").unlink()
+        result = self.run_python("print(ctrun.launch(jobs.rank_times, (3,), options=['--report', '/nowhere/r']))")
+        self.assertIn("[0]\n", result.out, result)
+        self.assertIn("the report of the job could not be written to /nowhere/r", result.err)
+
+    def test_what_is_no_exception_is_raised_too(self):
+        result = self.run_python(
+            "try:\n    ctrun.launch(jobs.cancel)\nexcept ctrun.LaunchError as e:\n    print(repr(e.cause), e)\n")
+        self.assertIn("CancelledError('no time left') rank 0 failed", result.out, result)
+
+    def test_a_result_that_cannot_be_unpacked_is_told_as_such(self):
+        result = self.run_python("try:\n    ctrun.launch(jobs.pick)\nexcept ctrun.LaunchError as e:\n    print(e)\n")
+        self.assertIn("the result of rank 0 cannot be read: a file that only workers have", result.out, result)
+
+    def test_variables_reach_all_machines(self):
+        agent = self.script("agent", AGENT)
+        os.chmod(agent, 0o755)
+        shared = self.tmp / "shared"
+        shared.mkdir()
+        result = self.run_python(
+            f"print(ctrun.launch(jobs.mode, hosts=['localhost', '127.0.0.2'], folder={str(shared)!r}, timeout=60,\n"
+            f"    env={{'MODE': 'x', 'OTHER': 'here'}},\n"
+            f"    options=['--launch-agent', {str(agent)!r}, '--local-addr', '127.0.0.1']))\n")
+        self.assertIn("[('x', 'here'), ('x', 'there')]", result.out, result)
+
+    def test_a_second_interrupt_ends_the_job_at_once(self):
+        """launch() had left its workers to themselves, with their GPUs, and had removed their folder."""
+        job = self.start_python("ctrun.launch(jobs.stay, nproc=2, options=['--shutdown-timeout', '1000'])")
+        job.wait_for("[0] stays")
+        job.wait_for("[1] stays")
+        job.signal(signal.SIGINT)
+        job.wait_for("received SIGTERM")
+        job.signal(signal.SIGINT)
+        job.wait_no_family(60)
+        self.assertNotIn("report.json", job.err)
+
     def test_a_worker_that_dies_is_told(self):
         result = self.run_python(
             "try:\n    ctrun.launch(jobs.die)\n"
@@ -123,11 +195,13 @@ class Launch(python_package.Case):
             "try:\n    ctrun.launch(lambda: 0)\nexcept TypeError as e:\n    print('refused:', e)\n"
             "try:\n    ctrun.launch(jobs.rank_times, (lambda: 0,))\nexcept TypeError as e:\n    print('refused:', e)\n"
             "try:\n    ctrun.launch(jobs.die, hosts=['a'])\nexcept ValueError as e:\n    print('refused:', e)\n"
+            "try:\n    ctrun.launch(jobs.die, options=['--detach'])\nexcept ValueError as e:\n    print('refused:', e)\n"
             "try:\n    ctrun.launch(jobs.unsendable)\nexcept ctrun.LaunchError as e:\n    print('refused:', e)\n")
         self.assertEqual(result.code, 0, result)
         self.assertIn("refused: '<lambda>' cannot be imported by the workers", result.out)
         self.assertIn("refused: the arguments cannot be sent", result.out)
         self.assertIn("refused: with `hosts`, `folder` must name", result.out)
+        self.assertIn("refused: launch() waits for the job, so --detach", result.out)
         self.assertIn("TypeError: the result of rank 0 cannot be sent", result.out)
 
     def test_without_cloudpickle_what_pickle_can_send_is_sent(self):
@@ -151,8 +225,10 @@ class Launch(python_package.Case):
             "SLURM_LOCALID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
             "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_JOB_ID": "7",
         }  # fmt: skip
-        result = self.run_python("print(ctrun.launch(jobs.rank_times, (10,), nproc=2, timeout=60))", slurm)
-        self.assertIn("[0, 10]", result.out, result)
+        for more in ("", f", folder={str(self.tmp)!r}"):
+            text = f"print(ctrun.launch(jobs.rank_times, (10,), nproc=2, timeout=60{more}))"
+            result = self.run_python(text, slurm)
+            self.assertIn("[0, 10]", result.out, result)
 
     def test_workers_import_the_same_modules(self):
         for folder in ("mine", "theirs"):
@@ -214,6 +290,9 @@ class Alias(python_package.Case):
         elsewhere = self.tmp / "torchrun"
         elsewhere.symlink_to(self.alias)
         self.assertRegex(self.run_program(elsewhere, "--version").out, r"\Actrun \d")
+        (self.bin / "ctrun").rename(self.bin / "elsewhere")  # as `pip uninstall ctrun` does
+        self.assertEqual(self.run_program(self.alias).out, "PyTorch\n")
+        (self.bin / "elsewhere").rename(self.bin / "ctrun")
         self.assertIn("is PyTorch's again", self.alias_command("remove-torchrun"))
         self.assertEqual(self.run_program(self.alias).out, "PyTorch\n")
         self.assertIn("nothing to do", self.alias_command("remove-torchrun"))

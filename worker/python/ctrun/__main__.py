@@ -28,7 +28,9 @@ def install(ctrun: pathlib.Path) -> str:
         alias.replace(kept)
     draft = ctrun.with_name(f".torchrun-{os.getpid()}")
     place = '"$(dirname -- "$(readlink -f -- "$0")")'  # also where a link leads here
-    draft.write_text(f'#!/bin/sh\n{_MARK}\nexec {place}/ctrun" "$@"\n', encoding="utf-8")
+    # `pip uninstall ctrun` does not know of this file, and it shall not leave a torchrun that is broken.
+    gone = f'[ -x {place}/ctrun" ] || exec {place}/torchrun.pytorch" "$@"'
+    draft.write_text(f'#!/bin/sh\n{_MARK}\n{gone}\nexec {place}/ctrun" "$@"\n', encoding="utf-8")
     draft.chmod(0o755)
     draft.replace(alias)
     return f"{alias} is ctrun now" + (f"; PyTorch's is {kept}" if kept.exists() else "")

@@ -7,10 +7,13 @@ import os
 import pathlib
 import pickle
 import shutil
+import signal
+import site
 import subprocess
 import sys
 import sysconfig
 import tempfile
+import warnings
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from ._send import dumps, find_cloudpickle
@@ -47,7 +50,10 @@ class LaunchError(RuntimeError):
 
 def program() -> str:
     """The path of the program ctrun: that of this package's environment, else that of PATH."""
-    beside = pathlib.Path(sysconfig.get_path("scripts")) / "ctrun"
+    # `pip install --user` has a folder of its own for programs.
+    by_user = pathlib.Path(site.getusersitepackages()) in pathlib.Path(__file__).parents
+    scripts = sysconfig.get_path("scripts", f"{os.name}_user") if by_user else sysconfig.get_path("scripts")
+    beside = pathlib.Path(scripts) / "ctrun"
     found = os.environ.get("CTRUN_PROGRAM") or (str(beside) if beside.exists() else shutil.which("ctrun"))
     if found is None:
         raise FileNotFoundError("the program ctrun is neither beside Python nor in PATH")
@@ -72,12 +78,60 @@ def _pack(function: Callable[..., object], args: Sequence[object], kwargs: Mappi
 
 def _read(path: pathlib.Path) -> Any:
     try:
-        with path.open("rb") as file:
-            return pickle.load(file)
-    except (OSError, EOFError):
+        file = path.open("rb")
+    except OSError:
         return None
-    except Exception as error:  # what a worker has returned may need a module that is not here
-        return ("unreadable", error)
+    with file:
+        try:
+            return pickle.load(file)
+        except Exception as error:  # what a worker has returned may need a module, or a file, that is not here
+            return ("unreadable", error)
+
+
+#: Options that name machines.
+_MACHINES = {"-H", "--hosts", "--hostfile", "--nnodes"}
+
+
+def _without_report(options: Sequence[str]) -> Tuple[List[str], Optional[str]]:
+    """Takes --report out of the options, and gives its file: launch() itself reads the report."""
+    left: List[str] = []
+    report: Optional[str] = None
+    words = iter(options)
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name == "--detach":
+            raise ValueError("launch() waits for the job, so --detach has no meaning here")
+        if name != "--report":
+            left.append(word)
+        elif equals:
+            report = value
+        else:
+            report = next(words, None)
+            if report is None:
+                raise ValueError("in `options`, a file must follow --report")
+    return left, report
+
+
+def _copy_report(place: pathlib.Path, report: str) -> None:
+    try:
+        pathlib.Path(report).write_bytes((place / "report.json").read_bytes())
+    except OSError as error:  # what the job has returned is worth more
+        warnings.warn(f"the report of the job could not be written to {report}: {error}", stacklevel=3)
+
+
+def _wait(process: "subprocess.Popen[bytes]", timeout: Optional[float]) -> int:
+    """Ends the job if the wait is interrupted."""
+    try:
+        return process.wait(timeout)
+    except BaseException:
+        process.terminate()  # ctrun ends its workers, and kills those that do not end in time
+        try:
+            process.wait()
+        except BaseException:
+            process.send_signal(signal.SIGINT)  # at a second signal it kills them at once
+            process.wait()
+            raise
+        raise
 
 
 def launch(
@@ -101,11 +155,12 @@ def launch(
         same place on each.
     folder: where the files of function and results are put for the time of the call. With `hosts`
         all machines must see it at the same path, and only this user may write there, because a
-        worker runs what it finds. Without `hosts` and `folder` the job is one of this machine alone
-        (--standalone), also where a scheduler has given this process a place among several.
+        worker runs what it finds. Unless `hosts` or `options` names machines, the job is one of this
+        machine alone (--standalone), also where a scheduler has given this process a place among several.
     max_restarts: as --max-restarts.
-    options: more options of ctrun(1).
-    env: variables of ctrun and so of the workers, besides those of this process.
+    options: more options of ctrun(1), but not --detach.
+    env: variables of ctrun and of the workers of all machines, besides those of this process. Those
+        that a machine has already stay as they are there.
     timeout: after so many seconds the job is ended and subprocess.TimeoutExpired is raised.
 
     What the workers print is shown. The job is ended when this process ends, however it does. Raises
@@ -115,31 +170,29 @@ def launch(
             raise TypeError(f"`{what}` is a list or a tuple, and not a text: [{value!r}]")
     if hosts is not None and folder is None:
         raise ValueError("with `hosts`, `folder` must name a folder that all machines share")
+    more, report = _without_report(options)
     packed = _pack(function, args, kwargs or {})
     with tempfile.TemporaryDirectory(prefix="ctrun-launch-", dir=folder) as inner:
         place = pathlib.Path(inner).absolute()
         # The workers import what this process can; they must know where before they unpack the rest.
         path = [os.path.abspath(p) for p in sys.path]
-        (place / "job").write_bytes(pickle.dumps(path) + packed)
+        (place / "job").write_bytes(pickle.dumps((path, dict(env or {}))) + packed)
         ctrun = shutil.which(program())
         if ctrun is None:
             raise FileNotFoundError(f"{program()} cannot be executed")
         command = [ctrun, "--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts)]
         if hosts is not None:
             command += ["--hosts", ",".join(hosts)]
-        elif folder is None:
+        elif not any(word.partition("=")[0] in _MACHINES for word in more):
             command += ["--standalone"]
-        command += ["--report", str(place / "report.json"), *options, "--no-python"]
+        command += [*more, "--report", str(place / "report.json"), "--no-python"]
         command += ["--", sys.executable, "-u", "-m", "ctrun._worker", str(place)]
         starter = [sys.executable, "-I", "-S", "-c", _STARTER, str(os.getpid())]
         variables = {**os.environ, **(env or {})}
         with subprocess.Popen(starter + command, env=variables, stdin=subprocess.DEVNULL) as process:
-            try:
-                code = process.wait(timeout)
-            except BaseException:
-                process.terminate()  # ctrun ends its workers, and kills those that do not end
-                process.wait()
-                raise
+            code = _wait(process, timeout)
+        if report is not None:
+            _copy_report(place, report)
         return _collect(place, code)
 
 

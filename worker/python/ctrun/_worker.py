@@ -22,7 +22,10 @@ def _write(path: pathlib.Path, data: bytes) -> None:
 
 def _run(folder: pathlib.Path) -> Tuple[str, object]:
     with (folder / "job").open("rb") as file:
-        path = pickle.load(file)
+        path, variables = pickle.load(file)
+        # Another machine has not got them: ctrun hands on only those that it knows to concern the workers.
+        for name, value in variables.items():
+            os.environ.setdefault(name, value)
         # In the order of the process that has called launch(), so that both import the same modules.
         sys.path[:] = [*path, *(place for place in sys.path if place not in path)]
         function, args, kwargs = pickle.load(file)
@@ -52,7 +55,9 @@ def main() -> int:
             data = dumps(outcome)
         except Exception as error:
             raise TypeError(f"the result of rank {rank} cannot be sent: {error}") from error
-    except Exception as error:
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # asyncio.CancelledError, say, or pytest's fail()
         return _fail(path, error)
     _write(path, data)
     if rank == "0":

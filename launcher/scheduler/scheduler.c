@@ -197,6 +197,18 @@ void ct_scheduler_job_id(const struct ct_scheduler_scan *scan, const char *kind,
     }
 }
 
+void ct_scheduler_job_part(const struct ct_scheduler_scan *scan, const char *variable, int min,
+                           const char *from)
+{
+    const char *value = ct_scheduler_get(scan, variable);
+    size_t len = strlen(scan->out->job_id);
+    int number;
+    if (len > 0 && value != NULL && ct_parse_int(value, min, INT32_MAX, &number) == 0) {
+        (void)snprintf(scan->out->job_id + len, sizeof(scan->out->job_id) - len, ".%d", number);
+        scan->out->job_id_from = from;
+    }
+}
+
 int ct_scheduler_host_list(const struct ct_scheduler_scan *scan, const char *variable,
                            char separator)
 {

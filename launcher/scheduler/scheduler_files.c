@@ -224,7 +224,10 @@ int ct_scheduler_lsf(const struct ct_scheduler_scan *scan)
         return CT_SCHEDULER_E_NOT_HERE;
     }
     ct_scheduler_found(scan, CT_SCHEDULER_LSF, "an LSF job", "LSB_DJOB_HOSTFILE is set");
-    return from_file(scan, "LSB_DJOB_HOSTFILE", "LSB_JOBID", "lsf", ct_scheduler_lsf_drop);
+    int rc = from_file(scan, "LSB_DJOB_HOSTFILE", "LSB_JOBID", "lsf", ct_scheduler_lsf_drop);
+    /* The elements of an array have the same id. Other jobs have index 0. */
+    ct_scheduler_job_part(scan, "LSB_JOBINDEX", 1, "LSB_JOBID and LSB_JOBINDEX");
+    return rc;
 }
 
 int ct_scheduler_sge(const struct ct_scheduler_scan *scan)
@@ -233,5 +236,8 @@ int ct_scheduler_sge(const struct ct_scheduler_scan *scan)
         return CT_SCHEDULER_E_NOT_HERE;
     }
     ct_scheduler_found(scan, CT_SCHEDULER_SGE, "a Grid Engine job", "PE_HOSTFILE is set");
-    return from_file(scan, "PE_HOSTFILE", "JOB_ID", "sge", NULL);
+    int rc = from_file(scan, "PE_HOSTFILE", "JOB_ID", "sge", NULL);
+    /* The tasks of an array have the same id. Other jobs have the task "undefined". */
+    ct_scheduler_job_part(scan, "SGE_TASK_ID", 1, "JOB_ID and SGE_TASK_ID");
+    return rc;
 }

@@ -72,6 +72,11 @@ CT_MUST_CHECK int ct_scheduler_check_nodes(const struct ct_scheduler_scan *scan)
 void ct_scheduler_job_id(const struct ct_scheduler_scan *scan, const char *kind,
                          const char *variable);
 
+/* Adds ".N" to the job's id if it has one and the variable holds a number N of at least `min`: jobs
+ * that run at the same time may share an id. `from` names both variables. */
+void ct_scheduler_job_part(const struct ct_scheduler_scan *scan, const char *variable, int min,
+                           const char *from);
+
 /* The same for a value that does not come from a variable. */
 void ct_scheduler_set_job_id(const struct ct_scheduler_scan *scan, const char *kind,
                              const char *value, const char *from);

@@ -80,19 +80,9 @@ static int check_het(const struct ct_scheduler_scan *scan)
 
 static void read_job_id(const struct ct_scheduler_scan *scan)
 {
-    const char *job = ct_scheduler_get(scan, "SLURM_JOB_ID");
-    const char *step = ct_scheduler_get(scan, "SLURM_STEP_ID");
-    if (job == NULL) {
-        return;
-    }
     ct_scheduler_job_id(scan, "slurm", "SLURM_JOB_ID");
-    size_t len = strlen(scan->out->job_id);
-    int number;
     /* Two steps of one job may run at the same time, so the step is part of the id. */
-    if (step != NULL && ct_parse_int(step, 0, INT32_MAX, &number) == 0) {
-        (void)snprintf(scan->out->job_id + len, sizeof(scan->out->job_id) - len, ".%d", number);
-        scan->out->job_id_from = "SLURM_JOB_ID and SLURM_STEP_ID";
-    }
+    ct_scheduler_job_part(scan, "SLURM_STEP_ID", 0, "SLURM_JOB_ID and SLURM_STEP_ID");
 }
 
 /* These values are optional, so a malformed one is no error. */

@@ -21,14 +21,22 @@ class GridEngineJobs(testlib.Case):
         self.engine.env["PATH"] = f"{folder}:{os.environ['PATH']}"
         self.engine.env["CTRUN_TOKEN"] = "0123456789abcdef0123456789abcdef"
 
-    def job(self, *args):
-        """Result and output of a job of two nodes, with two slots on each."""
+    def job(self, *args, options=("-pe", "ctrun", "4")):
+        """Result and output of a job, by default of two nodes with two slots on each."""
         out = self.tmp / "job.out"
         out.unlink(missing_ok=True)
         done = self.engine.run(
-            "qsub", "-sync", "y", "-wd", self.tmp, "-j", "y", "-o", out, "-pe", "ctrun", "4", SCRIPT, *args, limit=300
+            "qsub", "-sync", "y", "-wd", self.tmp, "-j", "y", "-o", out, *options, SCRIPT, *args, limit=300
         )
         return done, out.read_text()
+
+    def test_tasks_of_an_array_are_jobs_of_their_own(self):
+        """They had one id, so two of them whose first node was the same had one port and one list of nodes."""
+        done, out = self.job("--no-python", "sh", "-c", SAY, options=("-t", "1-2", "-pe", "ctrun", "2"))
+        self.assertEqual(done.returncode, 0, out)
+        ids = re.findall(r"rank 0 of 2 .*, job sge-\d+\.(\d)$", out, re.M)
+        self.assertEqual(sorted(ids), ["1", "2"], out)
+        self.assertEqual(list(self.tmp.glob("ctrun-hosts*")), [])
 
     def test_a_job_of_two_nodes(self):
         done, out = self.job("--no-python", "sh", "-c", SAY)

@@ -320,6 +320,8 @@ class Kubernetes(testlib.Case):
         (memory,) = [a.partition("=")[2] for a in args if a.startswith("--max-memory=")]
         self.assertEqual(container["resources"]["limits"]["memory"], "2Gi")
         self.assertEqual(memory, "1536M")
+        (claim,) = [c for d in self.manifests["store"] for c in d["spec"].get("volumeClaimTemplates", [])]
+        self.assertEqual(claim["spec"]["resources"]["requests"]["storage"], "5Gi")  # three times the memory
         self.assertEqual(container["command"], ["ctrdzvd"])
         env = {"CTRUN_TOKEN": "0123456789abcdef0123456789abcdef"}
         daemon, port = self.start_ctrdzvd(*args, env=env)

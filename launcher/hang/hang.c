@@ -52,6 +52,7 @@ struct ct_hang_rank {
     int64_t step_ns;         /* when the step of `page` was first seen */
     int64_t slowest_ns; /* the longest step; without a page, the longest time without CPU use */
     int usual;          /* the number of steps measured in slowest_ns */
+    bool unmeasured;    /* what it does now spans a time that does not count */
     bool has_cpu;
     int64_t busy_ns; /* when it was last found busy, or at the first look */
     /* What it has used is measured since `from`, which is at most a timeout ago, and from half of
@@ -86,6 +87,7 @@ void ct_hang_reset(struct ct_hang *hang)
 {
     memset(hang->rank, 0, (size_t)hang->ranks * sizeof(*hang->rank));
     hang->last_ns = 0;
+    hang->suspended = false;
     hang->tells_waits = false;
     hang->standing = (struct ct_hang_verdict){.reason = CT_HANG_NONE};
 }
@@ -184,12 +186,13 @@ static void take_step(struct ct_hang_rank *rank, const struct ct_progress *page)
     if (rank->has_page && steps == 0) {
         return;
     }
-    if (rank->warmed_up && steps > 0) {
+    if (rank->warmed_up && steps > 0 && !rank->unmeasured) {
         int64_t each = (page->stamp_ns - rank->step_ns) / steps;
         rank->slowest_ns = each > rank->slowest_ns ? each : rank->slowest_ns;
         rank->usual++;
     }
     rank->step_ns = page->stamp_ns;
+    rank->unmeasured = false;
 }
 
 static bool take_page(struct ct_hang_rank *rank, const struct ct_hang_sample *sample)
@@ -221,9 +224,10 @@ static void take_sample(struct ct_hang *hang, int local_rank, const struct ct_ha
     if (!sample->has_page) {
         rank->warmed_up = rank->warmed_up || sample->cpu_ns >= WARM_UP_CPU_NS;
         if (moved && rank->warmed_up && now - rank->moved_ns > rank->slowest_ns &&
-            rank->moved_ns != 0) {
+            rank->moved_ns != 0 && !rank->unmeasured) {
             rank->slowest_ns = now - rank->moved_ns;
         }
+        rank->unmeasured = rank->unmeasured && !moved;
     }
     if (moved || rank->moved_ns == 0) {
         rank->progress_ns = now;
@@ -459,23 +463,51 @@ static void start_anew(struct ct_hang *hang, int64_t now)
     }
 }
 
+/* Has somebody suspended all watched ranks? */
+static bool all_stopped(const struct ct_hang *hang, const struct ct_hang_sample *samples)
+{
+    int watched = 0;
+    for (int i = 0; i < hang->ranks; i++) {
+        if (is_watched(&samples[i])) {
+            watched++;
+            if (samples[i].state != 'T') {
+                return false;
+            }
+        }
+    }
+    return watched > 0;
+}
+
+/* Does the time since the last sample not count? It does not if nobody sampled, if a debugger is at
+ * a rank, or if all ranks were suspended. */
+static bool is_left_out(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now)
+{
+    bool was_suspended = hang->suspended;
+    bool left_out = hang->last_ns != 0 && now - hang->last_ns > PAUSE_NS;
+    hang->suspended = all_stopped(hang, samples);
+    for (int i = 0; i < hang->ranks; i++) {
+        left_out = left_out || (samples[i].alive && samples[i].state == 't');
+    }
+    return left_out || (was_suspended && !hang->suspended);
+}
+
 static void take_all(struct ct_hang *hang, const struct ct_hang_sample *samples, int64_t now)
 {
-    bool paused = hang->last_ns != 0 && now - hang->last_ns > PAUSE_NS;
-    bool traced = false;
+    bool left_out = is_left_out(hang, samples, now);
     for (int i = 0; i < hang->ranks; i++) {
         bool tells = samples[i].alive && samples[i].has_page && samples[i].page.tells_waits;
         hang->tells_waits = hang->tells_waits || tells;
     }
     for (int i = 0; i < hang->ranks; i++) {
-        hang->rank[i].wrote = hang->rank[i].worked = false;
+        struct ct_hang_rank *rank = &hang->rank[i];
+        rank->wrote = rank->worked = false;
+        rank->unmeasured = rank->unmeasured || left_out;
         if (samples[i].alive) {
             take_sample(hang, i, &samples[i], now);
-            traced = traced || samples[i].state == 't';
         }
     }
     hang->last_ns = now;
-    if (paused || traced) {
+    if (left_out) {
         start_anew(hang, now);
     }
 }

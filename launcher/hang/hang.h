@@ -108,6 +108,7 @@ struct ct_hang {
     bool tells_waits; /* a rank with a page has told that it waits */
     int64_t timeout_ns;
     int64_t last_ns; /* of the last sample, 0 = none */
+    bool suspended;  /* every watched rank was stopped then */
     struct ct_hang_verdict
         standing; /* was given and is not over; no other one is given meanwhile */
     struct ct_hang_rank *rank;

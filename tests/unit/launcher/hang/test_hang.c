@@ -211,6 +211,79 @@ static void the_stopped_one_is_named_first(void **state)
     end(&rig);
 }
 
+static void set_states(struct rig *rig, char state)
+{
+    for (int i = 0; i < RANKS; i++) {
+        rig->samples[i].state = state;
+    }
+}
+
+/* A job that went on after it had been suspended for longer than its timeout was called hung at the
+ * first sample, and a worker of it was killed. */
+static void the_time_begins_anew_when_a_suspended_job_goes_on(void **state)
+{
+    static const struct {
+        bool pages;
+        bool busy; /* one rank computes while the others wait */
+        enum ct_hang_reason reason;
+    } cases[] = {
+        {true, true, CT_HANG_BUSY},
+        {true, false, CT_HANG_ALL},
+        {false, false, CT_HANG_ALL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct rig rig;
+        begin(&rig, 5 * S, cases[i].pages);
+        if (cases[i].pages) {
+            live(&rig, 1);
+        } else {
+            burn(&rig, 2);
+        }
+        if (cases[i].busy) {
+            stamp(&rig, 0, CT_PHASE_COMPUTE, 6);
+        }
+        assert_int_equal(tick(&rig), CT_HANG_NONE);
+        set_states(&rig, 'T');
+        assert_int_equal(wait_for(&rig, 100), CT_HANG_NONE);
+        rig.samples[0].state = 'S'; /* the others follow within a sample */
+        assert_int_equal(tick(&rig), CT_HANG_NONE);
+        set_states(&rig, 'S');
+        assert_int_equal(wait_for(&rig, 4), CT_HANG_NONE);
+        assert_int_equal(wait_for(&rig, 3), cases[i].reason);
+        end(&rig);
+    }
+}
+
+/* The step that spanned a suspension was taken for a usual one, so that `auto` waited five times as
+ * long for the rest of the generation. */
+static void a_suspension_is_no_usual_step(void **state)
+{
+    static const bool whole[] = {false, true}; /* the machine sleeps, or the workers are stopped */
+    (void)state;
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+        struct rig rig;
+        begin(&rig, 0, true);
+        live(&rig, 1);
+        if (whole[i]) {
+            rig.now += 3600 * S;
+        } else {
+            set_states(&rig, 'T');
+            assert_int_equal(wait_for(&rig, 3600), CT_HANG_NONE);
+            set_states(&rig, 'S');
+        }
+        assert_int_equal(tick(&rig), CT_HANG_NONE);
+        for (int r = 0; r < RANKS; r++) {
+            stamp(&rig, r, CT_PHASE_COLLECTIVE, 6);
+        }
+        assert_int_equal(tick(&rig), CT_HANG_NONE);
+        stamp(&rig, 3, CT_PHASE_DATA, 7);
+        assert_int_equal(wait_for(&rig, 30), CT_HANG_BUSY);
+        assert_in_range(rig.verdict.timeout_ns, 10 * S, 10 * S);
+        end(&rig);
+    }
+}
+
 static void a_job_whose_workers_all_wait_hangs(void **state)
 {
     (void)state;
@@ -688,6 +761,8 @@ int main(void)
         cmocka_unit_test(without_a_waiter_nothing_is_wrong),
         cmocka_unit_test(auto_takes_the_slowest_usual_step),
         cmocka_unit_test(the_stopped_one_is_named_first),
+        cmocka_unit_test(the_time_begins_anew_when_a_suspended_job_goes_on),
+        cmocka_unit_test(a_suspension_is_no_usual_step),
         cmocka_unit_test(a_job_whose_workers_all_wait_hangs),
         cmocka_unit_test(one_of_many_machines_votes_and_is_accused),
         cmocka_unit_test(among_machines_of_any_program),

@@ -25,16 +25,19 @@
 /* The form of PyTorch's keys: PrefixStore separates with a slash, and puts none in front. */
 #define NOTICE_KEY "ctrun/preempt"
 
+/* The clocks of Slurm and of this machine may differ by this. */
+#define CLOCKS_DIFFER_MS 5000
+
 /* How long workers may take to stop: --shutdown-timeout, but at most until the end of the
- * allocation, when the scheduler kills every process. */
+ * allocation. An end that has come says nothing: Slurm sends SIGTERM then, and kills only after its
+ * KillWait, 30 s by default. */
 static int64_t deadline_ms(const struct ct_job_spec *job)
 {
     int64_t left_ms = job->options->shutdown_timeout_ms, end_s;
     const char *end = ct_environ_get(job->env, "SLURM_JOB_END_TIME");
     if (end != NULL && ct_parse_i64(end, 1, INT64_MAX / 2000, &end_s) == 0) {
         int64_t until_ms = (end_s - (int64_t)time(NULL)) * 1000;
-        until_ms = until_ms > 0 ? until_ms : 0;
-        left_ms = until_ms < left_ms ? until_ms : left_ms;
+        left_ms = until_ms > CLOCKS_DIFFER_MS && until_ms < left_ms ? until_ms : left_ms;
     }
     return left_ms;
 }

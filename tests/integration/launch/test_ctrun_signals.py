@@ -74,6 +74,16 @@ class Signals(testlib.Case):
                 self.assertEqual(job.wait().code, code)
                 testlib.wait_until(lambda: job.family() == [], "no worker is left")
 
+    def test_an_end_of_the_allocation_that_has_come_limits_nothing(self):
+        """Slurm sends SIGTERM at the end and kills later, but ctrun killed its workers at once."""
+        script = self.script("polite.py", POLITE)
+        for end in (1, int(time.time()) + 2):
+            with self.subTest(end=end):
+                job = self.start_up(1, script, env={"SLURM_JOB_END_TIME": str(end)})
+                job.signal(signal.SIGTERM)
+                result = job.wait()
+                self.assertEqual((result.code, result.out.count("got SIGTERM")), (PREEMPTED, 1), result)
+
     def test_children_of_a_worker_hear_it_after_the_worker(self):
         # The worker's handler finds its child alive, as a data loader must be during a checkpoint.
         script = self.script(

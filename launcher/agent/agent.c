@@ -17,7 +17,8 @@
 static const struct ct_sm_state states[] = {
     [CT_AGENT_IDLE] = {"idle", CT_SM_BIT(CT_AGENT_JOINING) | CT_SM_BIT(CT_AGENT_DONE)},
     [CT_AGENT_JOINING] = {"joining", CT_SM_BIT(CT_AGENT_STARTING) | DISMISSING_OR_DONE},
-    [CT_AGENT_STARTING] = {"starting", CT_SM_BIT(CT_AGENT_RUNNING) | STOPPING_OR_DONE},
+    [CT_AGENT_STARTING] = {"starting", CT_SM_BIT(CT_AGENT_RUNNING) | STOPPING_OR_DONE |
+                                           CT_SM_BIT(CT_AGENT_DISMISSING)},
     [CT_AGENT_RUNNING] = {"running", CT_SM_BIT(CT_AGENT_FINISHED) | STOPPING_OR_DONE},
     [CT_AGENT_FINISHED] = {"finished", STOPPING_OR_DONE},
     [CT_AGENT_STOPPING] = {"stopping", CT_SM_BIT(CT_AGENT_JOINING) | DISMISSING_OR_DONE},
@@ -208,8 +209,9 @@ static void on_stopped(const struct step *step, const struct ct_agent_event *eve
     CT_ASSERT(agent->sm.state == CT_AGENT_STOPPING && !agent->all_stopped);
     agent->all_stopped = true;
     if (!agent->over && !agent->lost && !agent->up) { /* a new host knows nothing of this stop */
+        /* A worker may be left that could not be killed, or had not begun. */
         bool finished = agent->signo != 0 && agent->orderly && !agent->finished &&
-                        agent->spawned == agent->workers;
+                        agent->spawned == agent->workers && agent->alive == 0;
         step->update->say |= CT_AGENT_SAY_STOPPED | (finished ? CT_AGENT_SAY_FINISHED : 0);
     }
     conclude(step);
@@ -224,7 +226,7 @@ static void on_world(const struct step *step, const struct ct_agent_event *event
         return;
     }
     agent->generation = event->generation;
-    agent->kept = false;
+    agent->kept = agent->kept && event->serve; /* without a store, they will have to be ended */
     agent->spawned = 0;
     agent->alive = 0;
     agent->decided = false;
@@ -247,6 +249,7 @@ static void on_world(const struct step *step, const struct ct_agent_event *event
 static void on_serving(const struct step *step)
 {
     if (step->agent->sm.state == CT_AGENT_STARTING) {
+        step->agent->kept = false;
         step->update->say |= CT_AGENT_SAY_SERVING;
         spawn_next(step);
     }

@@ -133,6 +133,16 @@ int ct_report_stopping(const struct ct_report *report, struct ct_buf *out)
     return ct_buf_status(out);
 }
 
+static void add_left(const struct ct_report *report, struct ct_buf *out)
+{
+    if (report->left > 0) {
+        ct_buf_addf(out,
+                    CT_REPORT_PREFIX
+                    "processes that cannot be killed (stuck in the kernel, see dmesg): %zu\n",
+                    report->left);
+    }
+}
+
 int ct_report_killed(const struct ct_report *report, struct ct_buf *out)
 {
     if (count_of(report, was_killed) > 0) {
@@ -141,6 +151,7 @@ int ct_report_killed(const struct ct_report *report, struct ct_buf *out)
         ct_buf_addf(out, " did not stop in time and %s killed\n",
                     count_of(report, was_killed) == 1 ? "was" : "were");
     }
+    add_left(report, out);
     return ct_buf_status(out);
 }
 
@@ -379,12 +390,7 @@ static void add_consequences(const struct ct_report *report, struct ct_buf *out)
                     CT_REPORT_PREFIX "processes that did not stop in time and were killed: %zu\n",
                     report->killed);
     }
-    if (report->left > 0) {
-        ct_buf_addf(out,
-                    CT_REPORT_PREFIX
-                    "processes that cannot be killed (stuck in the kernel, see dmesg): %zu\n",
-                    report->left);
-    }
+    add_left(report, out);
 }
 
 int ct_report_failure(const struct ct_report *report, struct ct_buf *out)

@@ -64,6 +64,27 @@ static void order_is_told_before_the_end(void **state)
     }
 }
 
+/* A process may be stuck in the kernel, and a check of the machine may end before its worker has
+ * begun: neither has saved anything. */
+static void a_worker_that_has_not_ended_is_not_in_order(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    start_two(&agent);
+    (void)feed(&agent, DUE(SIGNAL, .signo = SIGTERM));
+    (void)feed(&agent, DUE(EXITED, .local_rank = 0, .end = {CT_END_EXITED, 0, false, false}));
+    assert_int_equal(feed(&agent, DUE(STOPPED, .signo = 0)).say, CT_AGENT_SAY_STOPPED);
+    ct_agent_fini(&agent);
+
+    assert_int_equal(ct_agent_init(&agent, 1, NULL), 0);
+    (void)feed(&agent, DUE(BEGIN, .signo = 0));
+    (void)feed(&agent, DUE(UP, .signo = 0));
+    assert_int_equal(feed(&agent, DUE(WORLD, .generation = 0)).spawn, 0);
+    (void)feed(&agent, DUE(SIGNAL, .signo = SIGTERM));
+    assert_int_equal(feed(&agent, DUE(STOPPED, .signo = 0)).say, CT_AGENT_SAY_STOPPED);
+    ct_agent_fini(&agent);
+}
+
 static void finished_is_told_once(void **state)
 {
     struct ct_agent agent;
@@ -282,6 +303,21 @@ static void kept_workers_are_ended_before_the_end(void **state)
     }
 }
 
+/* ctrun aborted: the workers that were kept lived on when everything was closed. */
+static void kept_workers_are_ended_if_there_is_no_store(void **state)
+{
+    struct ct_agent agent;
+    (void)state;
+    keep_one(&agent);
+    assert_true(feed(&agent, DUE(WORLD, .generation = 1, .serve = true)).serve);
+    struct ct_agent_update u = feed(&agent, DUE(NOT_SERVING, .signo = 0));
+    assert_true(!u.finish && u.stop_signal == SIGTERM);
+    u = feed(&agent, DUE(STOPPED, .signo = 0));
+    assert_true(u.finish);
+    assert_int_equal(u.exit_code, 1);
+    ct_agent_fini(&agent);
+}
+
 static void nobody_is_kept_for_a_generation_that_does_not_come(void **state)
 {
     struct ct_agent agent;
@@ -321,6 +357,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_received_signal_is_passed_on),
         cmocka_unit_test(order_is_told_before_the_end),
+        cmocka_unit_test(a_worker_that_has_not_ended_is_not_in_order),
         cmocka_unit_test(finished_is_told_once),
         cmocka_unit_test(a_new_host_is_joined_when_all_has_stopped),
         cmocka_unit_test(the_host_may_be_lost_again_during_the_stop),
@@ -331,6 +368,7 @@ int main(void)
         cmocka_unit_test(a_stop_of_another_generation_is_not_ours),
         cmocka_unit_test(kept_workers_begin_the_next_generation),
         cmocka_unit_test(kept_workers_are_ended_before_the_end),
+        cmocka_unit_test(kept_workers_are_ended_if_there_is_no_store),
         cmocka_unit_test(nobody_is_kept_for_a_generation_that_does_not_come),
         cmocka_unit_test(survives_lack_of_memory),
     };

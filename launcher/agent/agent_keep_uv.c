@@ -44,6 +44,12 @@ enum ct_proc_stay ct_agent_keep_may_stay(void *data, struct ct_proc *proc, bool 
         !ct_agent_may_keep(&run->agent, &decided)) {
         return end(&run->workers, &run->agent, rank, says);
     }
+    if (worker->kept && (decided || !late)) {
+        /* It was not let into this generation, as after a failed check of the machine, so it is
+         * parked since an earlier one. */
+        worker->parked = true;
+        return decided ? CT_PROC_STAYS : CT_PROC_WAITS;
+    }
     worker->parked = worker->told_to_park && says == CT_STAY_PARKED;
     if (worker->parked && decided) {
         return CT_PROC_STAYS;

@@ -79,6 +79,17 @@ class InProcessRestarts(testlib.Case):
                 self.assertEqual(re.findall(r"up (\d+) (\d+)", text), [(str(generation), str(rank))])
                 self.assertEqual(re.findall(r"met (\d+)", text), [str(generation)])
 
+    def test_survivors_stay_if_a_check_fails_before_they_have_gone_on(self):
+        """They were given up after 24 s, though they were parked all the time."""
+        check = '[ "$CTRUN_GENERATION" != 1 ]'
+        job = self.start_job(3, "--max-restarts", "4", "--health-check", check)
+        before = self.wait_met(job, 0, 3)
+        os.kill(before[1].pid, signal.SIGKILL)
+        after = self.wait_met(job, 2, 3)
+        for rank in range(3):
+            self.assertEqual(before[rank].pid == after[rank].pid, rank != 1, job.result())
+        self.finish(job)
+
     def test_kills_in_quick_succession(self):
         job = self.start_job(4, "--max-restarts", "6")
         before = self.wait_up(job, 0, 4)  # perhaps in the middle of opening a communicator

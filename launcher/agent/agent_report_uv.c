@@ -515,6 +515,13 @@ static bool could_outlive(const struct ct_agent_run *run)
            !options->agent_stdin && options->rdzv_conf.failover != 0;
 }
 
+/* The first generation whose failures can have ended the job. When the store is lost, a failure
+ * that the job had outlived, or was about to outlive, is not why it ends. */
+static int failures_since(const struct ct_agent *agent)
+{
+    return !agent->lost || agent->over ? 0 : agent->generation + agent->overcome;
+}
+
 static struct ct_job_end end_of(const struct ct_agent_run *run)
 {
     const struct ct_options *options = run->job->options;
@@ -531,6 +538,7 @@ static struct ct_job_end end_of(const struct ct_agent_run *run)
         .max_restarts = options->max_restarts,
         .signo = run->agent.signo,
         .fixed_nodes = resolved->min_nodes == resolved->max_nodes && options->spares == 0,
+        .since = failures_since(&run->agent),
         .store_lost = run->agent.lost && run->agent.generation >= 0 && could_outlive(run),
         .preflight = run->check.result.report,
         .warm = warm,

@@ -301,7 +301,8 @@ static bool ended_well(const struct ct_job_end *end)
 }
 
 /* Returns the failure that ended the job: the first one of the last generation that had any. */
-static const struct ct_failure *culprit(const struct ct_job_story *story)
+static const struct ct_failure *culprit(const struct ct_job_story *story,
+                                        const struct ct_job_end *end)
 {
     const struct ct_failure_history *history = &story->history;
     if (history->num_failures == 0) {
@@ -309,13 +310,14 @@ static const struct ct_failure *culprit(const struct ct_job_story *story)
     }
     const struct ct_failure *last =
         &history->failures[(history->num_failures - 1) % CT_FAILURE_HISTORY_KEPT];
-    return ct_failure_history_first(history, last->generation);
+    return last->generation < end->since ? NULL
+                                         : ct_failure_history_first(history, last->generation);
 }
 
 int ct_job_story_text(const struct ct_job_story *story, const struct ct_job_end *end,
                       struct ct_buf *out)
 {
-    const struct ct_failure *first = culprit(story);
+    const struct ct_failure *first = culprit(story, end);
     if (ended_well(end)) {
         return 0;
     }
@@ -361,7 +363,7 @@ int ct_job_story_verdict(const struct ct_job_story *story, const struct ct_job_e
                          const struct ct_failure *here, struct ct_buf *out)
 {
     const struct ct_failure *elsewhere = ct_job_story_failure_elsewhere(story);
-    const struct ct_failure *first = here != NULL && elsewhere == NULL ? here : culprit(story);
+    const struct ct_failure *first = here != NULL && elsewhere == NULL ? here : culprit(story, end);
     if (end->signo != 0) {
         ct_buf_addf(out, "was ended by SIG%s, exit code %d", sigabbrev_np(end->signo),
                     end->exit_code);
@@ -476,7 +478,7 @@ static bool add_warm(cJSON *root, const struct ct_job_end *end)
 
 static int add_members(cJSON *root, const struct ct_job_story *story, const struct ct_job_end *end)
 {
-    const struct ct_failure *first = ended_well(end) ? NULL : culprit(story);
+    const struct ct_failure *first = ended_well(end) ? NULL : culprit(story, end);
     cJSON *failure = NULL, *history = NULL;
     int rc = first != NULL ? ct_failure_to_json(first, &failure) : 0;
     if (rc != 0) {

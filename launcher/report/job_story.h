@@ -38,6 +38,8 @@ struct ct_job_end {
     int exit_code, max_restarts;
     int signo;        /* that the job was asked to end by; 0 = none */
     bool fixed_nodes; /* it needs each of its machines: neither --nnodes MIN:MAX nor --spares */
+    int since;        /* failures of an earlier generation did not end it: the job went on, or would
+                         have if its store had not been lost */
     bool store_lost;  /* it ended with its store, which a job with failover would have outlived */
     const struct cJSON *preflight; /* of all machines, where node rank 0 is; NULL = none */
     struct ct_warm_facts warm; /* of this machine in the last generation; wanted 0 = no --warm */

@@ -136,6 +136,32 @@ static void advice_on_a_lost_store(void **state)
     ct_job_story_fini(&story);
 }
 
+/* The story named the worker of a failure that a restart had mended as the reason of the end. */
+static void a_mended_failure_is_not_why_a_job_ends_with_its_store(void **state)
+{
+    struct ct_job_end end = {.run_id = "j", .host = "gpu-0", .exit_code = 121, .store_lost = true};
+    struct ct_failure_history told = {0};
+    struct ct_job_story story;
+    struct ct_buf text = CT_BUF_INIT, json = CT_BUF_INIT;
+    (void)state;
+    set_up(&story);
+    add_failure(&told, 0, 1, 3, "process 42 exited with code 3");
+    ct_job_story_take_history(&story, &told);
+    for (int mended = 0; mended < 2; mended++) {
+        end.since = 1 + mended; /* the failure is of generation 1 */
+        ct_buf_reset(&text);
+        ct_buf_reset(&json);
+        assert_int_equal(ct_job_story_text(&story, &end, &text), 0);
+        assert_int_equal(strstr(ct_buf_cstr(&text), "rank 1 failed") == NULL, mended);
+        assert_int_equal(strstr(ct_buf_cstr(&text), "failover=1") != NULL, mended);
+        assert_int_equal(ct_job_story_json(&story, &end, &json), 0);
+        assert_int_equal(strstr(ct_buf_cstr(&json), "\"first_failure\":null") != NULL, mended);
+    }
+    ct_buf_fini(&json);
+    ct_buf_fini(&text);
+    ct_job_story_fini(&story);
+}
+
 static void what_is_told_here_is_not_repeated(void **state)
 {
     struct ct_job_story story;
@@ -349,6 +375,7 @@ int main(void)
         cmocka_unit_test(the_first_failure_comes_first),
         cmocka_unit_test(advice_on_a_lost_machine),
         cmocka_unit_test(advice_on_a_lost_store),
+        cmocka_unit_test(a_mended_failure_is_not_why_a_job_ends_with_its_store),
         cmocka_unit_test(what_is_told_here_is_not_repeated),
         cmocka_unit_test(one_node_tells_it_and_another_where_that_one_is_lost),
         cmocka_unit_test(a_hang_of_all_has_no_culprit),

@@ -29,6 +29,7 @@ void ct_agent_sample_memory(struct ct_agent_run *run)
         return;
     }
     run->workers.memory_ns = now_ns;
+    ct_oom_look(&run->workers.oom);
     for (int i = 0; i < run->agent.workers; i++) {
         struct ct_worker *worker = &run->workers.list[i];
         struct ct_proctree_entry entry;

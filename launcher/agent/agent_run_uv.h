@@ -476,6 +476,7 @@ void ct_agent_signals_receive(struct ct_agent_run *run, int signo);
 CT_MUST_CHECK int ct_agent_signals_open(struct ct_agent_run *run, struct ct_err *err);
 
 /* From now on a signal ends ctrun in the usual way. Repeated calls are allowed. */
+void ct_agent_signals_stop_stacks(struct ct_agent_run *run); /* nobody is asked any more */
 void ct_agent_signals_close(struct ct_agent_run *run);
 
 /* Tells the workers by key and by file that the job is asked to end. */

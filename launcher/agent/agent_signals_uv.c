@@ -90,7 +90,7 @@ static bool begin_stacks(struct ct_agent_run *run)
                               NULL) == 0;
 }
 
-static void stop_stacks(struct ct_agent_run *run)
+void ct_agent_signals_stop_stacks(struct ct_agent_run *run)
 {
     ct_probe_task_stop(run->requests.stacks);
     run->requests.stacks = NULL;
@@ -111,7 +111,7 @@ void ct_agent_signals_receive(struct ct_agent_run *run, int signo)
     if (signo == SIGQUIT && begin_stacks(run)) {
         return;
     }
-    stop_stacks(run); /* who asks a second time does not want to wait */
+    ct_agent_signals_stop_stacks(run); /* who asks a second time does not want to wait */
     obey(run, signo);
 }
 
@@ -128,7 +128,7 @@ int ct_agent_signals_open(struct ct_agent_run *run, struct ct_err *err)
 
 void ct_agent_signals_close(struct ct_agent_run *run)
 {
-    stop_stacks(run);
+    ct_agent_signals_stop_stacks(run);
     ct_signals_watch_close(&run->requests.signals);
     ct_agent_stdin_close(&run->requests.input);
 }

@@ -30,6 +30,7 @@
 /* Called when no worker is left. */
 static void close_all(struct ct_agent_run *run)
 {
+    ct_agent_signals_stop_stacks(run); /* its answer needs the output */
     run->store.end.lingers = ct_agent_page_lingers(run);
     if (run->store.end.lingers) {
         ct_agent_page_say(run, true);

@@ -108,6 +108,7 @@ static void find_counter(struct ct_oom *oom, const struct ct_oom_roots *roots)
         if (find_path(text, places[i].controllers, path, sizeof(path)) &&
             try_place(oom, mount, path, places[i].events, places[i].limit)) {
             oom->has_kills = true;
+            oom->latest = oom->kills;
             break;
         }
     }
@@ -193,6 +194,15 @@ void ct_oom_fini(struct ct_oom *oom)
     *oom = (struct ct_oom)CT_OOM_INIT;
 }
 
+void ct_oom_look(struct ct_oom *oom)
+{
+    uint64_t kills;
+    if (oom->has_kills && read_counter(oom->events, "oom_kill", &kills)) {
+        oom->kills = oom->latest;
+        oom->latest = kills;
+    }
+}
+
 int ct_oom_find(struct ct_oom *oom, pid_t pid, struct ct_buf *out)
 {
     size_t before = out->len;
@@ -200,7 +210,7 @@ int ct_oom_find(struct ct_oom *oom, pid_t pid, struct ct_buf *out)
     add_log(oom, pid, out);
     if (oom->has_kills && read_counter(oom->events, "oom_kill", &kills) && kills > oom->kills) {
         uint64_t more = kills - oom->kills;
-        oom->kills = kills;
+        oom->kills = oom->latest = kills;
         if (out->len == before) {
             ct_buf_addf(out, "the kernel has just killed %" PRIu64 " process%s of our cgroup", more,
                         more == 1 ? "" : "es");

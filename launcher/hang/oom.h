@@ -26,7 +26,8 @@ extern const struct ct_oom_roots ct_oom_here;
 
 struct ct_oom {
     int kmsg_fd;      /* at the first record not read yet; -1 = not open, or may not be read */
-    uint64_t kills;   /* what the cgroup has counted so far */
+    uint64_t kills;   /* what the cgroup had counted some seconds ago; later kills are evidence */
+    uint64_t latest;  /* what it had counted at the last ct_oom_look() */
     bool has_kills;   /* the cgroup counts them */
     char events[512]; /* the file with the counter */
     char limit[512];  /* the file with the limit of memory */
@@ -42,6 +43,10 @@ struct ct_oom {
 void ct_oom_open(struct ct_oom *oom, const struct ct_oom_roots *roots);
 void ct_oom_follow_log(struct ct_oom *oom, const struct ct_oom_roots *roots);
 void ct_oom_fini(struct ct_oom *oom); /* repeated calls are allowed */
+
+/* To be called every few seconds: what was killed before the last call but one is no evidence any
+ * more, for the process that dies now was another one. */
+void ct_oom_look(struct ct_oom *oom);
 
 /* For a process `pid` that died of a SIGKILL which ctrun did not send. Appends the evidence that
  * memory ran out, as a clause: "the kernel log says ..." or "the kernel has just killed ...".

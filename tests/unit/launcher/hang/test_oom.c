@@ -80,6 +80,14 @@ static void a_kill_that_the_cgroup_counts_is_told_once(void **state)
         put_below(&rig, places[i].events, "oom_kill 6\n");
         put_below(&rig, places[i].limit, "max\n");
         check(&oom, 43, "the kernel has just killed 2 processes of our cgroup");
+        /* Somebody else was killed long ago, and nobody asked why. */
+        put_below(&rig, places[i].events, "oom_kill 7\n");
+        ct_oom_look(&oom);
+        ct_oom_look(&oom);
+        check(&oom, 44, "");
+        put_below(&rig, places[i].events, "oom_kill 8\n");
+        ct_oom_look(&oom); /* between the kill and the question */
+        check(&oom, 44, "the kernel has just killed 1 process of our cgroup");
         ct_oom_fini(&oom);
         ct_oom_fini(&oom);
         ct_tmpdir_free(rig.dir);

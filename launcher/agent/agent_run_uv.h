@@ -446,8 +446,9 @@ void ct_agent_warm_end_import(struct ct_agent_run *run);
 bool ct_agent_warm_may_stay(struct ct_agent_run *run, struct ct_proc *proc,
                             enum ct_proc_stay *answer);
 
-/* Does any process of a spare live? */
-bool ct_agent_warm_any(const struct ct_agent_run *run);
+/* To be called at the end of a stop: gives up the spares that SIGKILL has not ended. Returns
+ * whether any other spare lives. */
+bool ct_agent_warm_stopped(struct ct_agent_run *run);
 
 /* To be called when a generation begins: gives the spares the priority and the environment of
  * workers, and ends those that do not answer. One that still imports is waited for, or ended

@@ -17,10 +17,12 @@
  * Failure modes: a spare that refuses, has printed, is stopped, does not answer in time, or has
  * died is ended, one line says why, and the worker starts cold. A spare is ended before the worker
  * is started in its place, so no rank is there twice. The loop goes on all the while. If the
- * generation ends during the hand-over, so do the spares that have its environment.
+ * generation ends during the hand-over, so do the spares that have its environment. One that
+ * SIGKILL does not end is given up by the stop of its generation.
  *
- * Who frees: a spare lives until its process has ended, or belongs to a worker. Spares are looked
- * at from a timer, so they have no handles of their own. ct_agent_warm_close() ends and frees all.
+ * Who frees: a spare lives until its process has ended or was given up, or belongs to a worker.
+ * Spares are looked at from a timer, so they have no handles of their own. ct_agent_warm_close()
+ * ends and frees all.
  */
 #include "launcher/agent/agent_run_uv.h"
 #include "launcher/agent/agent_spare_uv.h"
@@ -518,8 +520,18 @@ bool ct_agent_warm_may_stay(struct ct_agent_run *run, struct ct_proc *proc,
     return true;
 }
 
-bool ct_agent_warm_any(const struct ct_agent_run *run)
+bool ct_agent_warm_stopped(struct ct_agent_run *run)
 {
+    struct ct_list *next;
+    for (struct ct_list *l = run->warm.all.next; run->warm.on && l != &run->warm.all; l = next) {
+        struct ct_agent_spare *spare = CT_CONTAINER_OF(l, struct ct_agent_spare, link);
+        next = l->next;
+        if (spare->channel < 0) {
+            /* The stop has waited for its end. A tracer holds it, or it waits in the kernel. */
+            ct_proc_free(spare->proc);
+            ct_agent_spare_free(spare);
+        }
+    }
     return run->warm.on && !ct_list_empty(&run->warm.all);
 }
 

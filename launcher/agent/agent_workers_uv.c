@@ -149,7 +149,7 @@ static void on_drained(void *data)
                          ct_progress_reader_first_step_ns(progress, ct_clock_now(NULL)));
     ct_agent_trace_stopped(run);
     bool kept = clear_workers(&run->workers);
-    bool spares = ct_agent_warm_any(run);
+    bool spares = ct_agent_warm_stopped(run);
     ct_agent_dispatch(run,
                       (struct ct_agent_event){.type = CT_AGENT_EV_STOPPED, .kept = kept || spares});
 }

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Warm starts: spares are made, become workers, or make place for a cold start."""
 
+import ctypes
+import errno
 import json
 import os
 import re
@@ -11,6 +13,8 @@ import urllib.request
 
 import testlib
 from testlib.warm_case import LIMIT, PYTHON, WarmCase
+
+PTRACE_SEIZE = 0x4206  # linux/ptrace.h
 
 
 class Warm(WarmCase):
@@ -308,6 +312,26 @@ class Warm(WarmCase):
         job.signal(signal.SIGTERM)
         job.wait(LIMIT)
         job.wait_no_family(LIMIT)
+
+    def hold(self, pid):
+        """Keeps a process, when it has ended, as one that has not ended yet: its tracer does not look."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+        if libc.ptrace(PTRACE_SEIZE, pid, None, None) != 0:
+            if ctypes.get_errno() == errno.EPERM and os.geteuid() != 0:
+                self.skipTest("may not trace other processes")
+            self.fail(os.strerror(ctypes.get_errno()))
+        self.addCleanup(os.waitpid, pid, 0)
+
+    def test_a_spare_that_cannot_be_ended_does_no_harm(self):
+        program = self.script("program.py", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n")
+        job = self.start_ctrun("-n", 1, "--max-restarts", "1", "--shutdown-timeout", "1", "--warm", program,
+                               env={"LOGLEVEL": "info"}, cwd=self.tmp)  # fmt: skip
+        job.wait_for("the spare of local rank 0 is ready", LIMIT)
+        self.hold(self.spares(job, 1)[0])
+        self.go.touch()
+        result = job.wait(LIMIT)
+        self.assertEqual(result.code, 0, result)
 
     def test_nothing_is_left_when_ctrun_is_killed(self):
         program = self.program("import os, time\n{wait}first_generation()\n")

@@ -7,8 +7,9 @@
  *
  * Of a process it counts the pages that are free when the process ends: its anonymous ones, and
  * files in memory (tmpfs, memfd, shared memory without a name) that have no name any more. A file
- * with a name, such as a data set in /dev/shm, stays. /proc/PID/smaps takes milliseconds, so it is
- * read only if any such file is mapped.
+ * with a name, such as a data set in /dev/shm, stays. No question goes to the file system of such
+ * a file: a file server that does not answer would stop ctrun. /proc/PID/smaps takes milliseconds,
+ * so it is read only if any file in memory is mapped.
  *
  * Not seen: pages of such a file that are mapped by nobody, or by a mapping alone in which they are
  * not resident; descriptors of a thread that has a table of its own; a process that has left its
@@ -22,12 +23,14 @@
 #include "launcher/warm/spare.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #define FILE_MAX 65536
 #define PATH_LEN 512
@@ -161,11 +164,21 @@ static bool is_known(const struct nameless *files, const char *key)
     return i < files->count;
 }
 
+/* Has the open file lost its name? The kernel knows that without its file system. */
+static bool is_gone(const char *path)
+{
+    static const char gone[] = " (deleted)"; /* also at the end of "/memfd:name (deleted)" */
+    char target[PATH_MAX];
+    ssize_t len = readlink(path, target, sizeof(target));
+    size_t tail = sizeof(gone) - 1;
+    return len > (ssize_t)tail && memcmp(target + len - tail, gone, tail) == 0;
+}
+
 static void take_file(struct nameless *files, const char *path)
 {
     struct stat file;
     struct statfs system;
-    if (stat(path, &file) != 0 || !S_ISREG(file.st_mode) || file.st_nlink != 0 ||
+    if (!is_gone(path) || stat(path, &file) != 0 || !S_ISREG(file.st_mode) || file.st_nlink != 0 ||
         statfs(path, &system) != 0 || system.f_type != TMPFS_MAGIC) {
         return;
     }

@@ -27,6 +27,17 @@
 #define LARGE (16 * MIB)
 #define NOISE (4 * MIB)
 
+static char watched[64]; /* a path */
+static int looks;        /* how often stat() was called for it */
+
+int __real_stat64(const char *path, struct stat *out);
+int __wrap_stat64(const char *path, struct stat *out);
+int __wrap_stat64(const char *path, struct stat *out)
+{
+    looks += strcmp(path, watched) == 0;
+    return __real_stat64(path, out);
+}
+
 /* A machine in a folder. */
 struct scene {
     char *dir, *meminfo, *membership, *cgroups;
@@ -237,6 +248,27 @@ static void test_a_file_with_a_name_does_not_count(void **state)
     munmap(bytes, LARGE);
 }
 
+static int looks_at(int fd)
+{
+    (void)snprintf(watched, sizeof(watched), "/proc/%d/fd/%d", (int)getpid(), fd);
+    looks = 0;
+    (void)own_memory();
+    return looks;
+}
+
+/* Its file system could be that of a server that does not answer. */
+static void test_a_file_with_a_name_is_not_looked_at(void **state)
+{
+    (void)state;
+    int named = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    int nameless = memfd_create("test", MFD_CLOEXEC);
+    assert_true(named >= 0 && nameless >= 0);
+    assert_int_equal(looks_at(named), 0);
+    assert_int_equal(looks_at(nameless), 1);
+    close(named);
+    close(nameless);
+}
+
 /* A wrapper may wait for the interpreter, so that the memory is that of its child. */
 static void test_what_is_below_a_process_counts(void **state)
 {
@@ -331,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_a_file_in_memory_counts_once),
         cmocka_unit_test(test_shared_memory_without_a_name_counts),
         cmocka_unit_test(test_a_file_with_a_name_does_not_count),
+        cmocka_unit_test(test_a_file_with_a_name_is_not_looked_at),
         cmocka_unit_test(test_what_is_below_a_process_counts),
         cmocka_unit_test(test_each_of_many_files_counts),
         cmocka_unit_test(test_more_descriptors_than_can_be_counted),

@@ -553,9 +553,7 @@ class Spare:
             os.environ[name] = value
         for name in removed:
             del os.environ[name]
-        for finder in sys.path_importer_cache.values():
-            if hasattr(finder, "invalidate_caches"):
-                finder.invalidate_caches()
+        forget_importers()
         self.say("set")
         _, descriptors = self.receive("start", 3)
         for target, descriptor in enumerate(descriptors):
@@ -605,6 +603,15 @@ def in_own_session():
         except OSError:  # it has ended
             continue
     return False
+
+
+def forget_importers():
+    """Makes the next import see what is in the folders of sys.path now. None stands for a folder that was not there."""
+    for folder, importer in list(sys.path_importer_cache.items()):
+        if hasattr(importer, "invalidate_caches"):
+            importer.invalidate_caches()
+        elif importer is None and os.path.exists(folder):
+            del sys.path_importer_cache[folder]
 
 
 def put_aside(descriptor):

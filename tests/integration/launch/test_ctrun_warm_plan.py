@@ -173,6 +173,16 @@ class HandOver(testlib.Case):
         how["then"] = lambda: (systems / "plugin.py").touch()
         self.assert_refuses(source, "plugin in .*/system would be imported now", **how)
 
+    def test_a_folder_of_modules_that_is_there_only_now(self):
+        later = self.tmp / "later"
+
+        def make():
+            later.mkdir()
+            (later / "new.py").write_text("X = 8\n")
+
+        answers = speak("", self.tmp, "import new; print(new.X)", path=f"{later}:{self.tmp}", then=make)
+        self.assertEqual((answers.set, answers.out), ("set", "8\n"))
+
     def test_what_depends_on_an_import_that_fails(self):
         plan = "i spared\ni !no_such_module\ni csv"
         answers = speak("", self.tmp, "import sys; print('csv' in sys.modules)", plan=plan)

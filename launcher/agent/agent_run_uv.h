@@ -171,7 +171,7 @@ struct ct_agent_warm {
     enum ct_warm_making at_stop;     /* what became of spares when the last generation stopped */
     int taken;                       /* workers of this generation that were spares */
     int taken_in_all;                /* and of all generations */
-    char cold[CT_WARM_WHY_MAX];      /* why a spare of this generation is no worker; "" = all are */
+    char cold[CT_WARM_WHY_MAX];      /* the first reason why a spare is no worker; "" = all are */
     int64_t set_until_ns;            /* when spares must have said that they are set */
     int64_t import_until_ns;         /* when one that still imports must have said it is ready */
     struct ct_spare_message message; /* the one that came last */

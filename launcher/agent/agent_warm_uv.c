@@ -12,7 +12,8 @@
  *
  * In a job of several machines spares are made before the first generation, too, while machines are
  * missing. A spare that still imports when a generation begins is asked with the others if it is
- * the only one that is not ready; otherwise it is ended, so that no cold start waits for it.
+ * the only one that is not ready; otherwise, or when another one turns out to be of no use, it is
+ * ended, so that no cold start waits for it.
  *
  * Failure modes: a spare that refuses, has printed, is stopped, does not answer in time, or has
  * died is ended, one line says why, and the worker starts cold. A spare is ended before the worker
@@ -76,7 +77,9 @@ static void say_why_cold(const struct ct_agent_spare *spare, const char *why)
     struct ct_agent_run *run = spare->run;
     ct_agent_report_say(run->output, "rank %d starts cold: %s",
                         run->worker_env.first_rank + spare->rank, why);
-    (void)snprintf(run->warm.cold, sizeof(run->warm.cold), "%s", why);
+    if (run->warm.cold[0] == '\0') { /* a later reason may only follow from the first */
+        (void)snprintf(run->warm.cold, sizeof(run->warm.cold), "%s", why);
+    }
 }
 
 /* The same, because of this answer of the spare. */
@@ -611,10 +614,28 @@ static bool still_open(struct ct_agent_spare *spare)
     return false;
 }
 
+/* Ends the spare that the generation waits for, if another worker starts cold after all. */
+static void end_vain_wait(struct ct_agent_run *run)
+{
+    int importing = run->warm.policy.importing;
+    struct ct_agent_spare *import = importing >= 0 ? find_spare(run, importing) : NULL;
+    bool all_warm = true;
+    for (int rank = 0; rank < run->warm.policy.count; rank++) {
+        const struct ct_agent_spare *spare = find_spare(run, rank);
+        bool warm = run->workers.list[rank].kept || (spare != NULL && spare->asked);
+        all_warm = all_warm && warm;
+    }
+    if (import != NULL && import->awaited && !all_warm) {
+        import->awaited = false; /* it is not to blame */
+        refuse(import, "another worker here starts cold, too");
+    }
+}
+
 /* Takes what spares have answered. Returns the socket of one that has not; -1 = there is none. */
 static int take_answers(struct ct_agent_run *run)
 {
     int open = -1;
+    end_vain_wait(run);
     for (int rank = 0; rank < run->warm.policy.count; rank++) {
         struct ct_agent_spare *spare = find_spare(run, rank);
         if (spare != NULL && still_open(spare)) {

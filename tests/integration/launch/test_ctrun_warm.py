@@ -15,6 +15,7 @@ import testlib
 from testlib.warm_case import LIMIT, PYTHON, WarmCase
 
 PTRACE_SEIZE = 0x4206  # linux/ptrace.h
+CT_WARM_WAIT_S = 30  # a generation that begins waits so long for an import
 
 
 class Warm(WarmCase):
@@ -52,9 +53,10 @@ class Warm(WarmCase):
         program = self.program("import os, time\n{wait}first_generation()\n")
         self.assert_warm(self.restart(program, before=kill))
 
-    def importing(self, workers, meanwhile, last="pass"):
-        """A restart while the last spare imports; `last` is what its import does last. `meanwhile(job, pid)` is called
-        when the next generation waits for it. Returns the result and the pids of all processes that have imported."""
+    def importing(self, workers, meanwhile, last="pass", before=lambda: None):
+        """A restart while the last spare imports; `last` is what its import does last. `before()` is called before the
+        restart, and `meanwhile(job, pid)` when the next generation waits for that spare. Returns the result and the
+        pids of all processes that have imported."""
         packages = self.tmp / "site-packages"
         shutil.rmtree(packages, ignore_errors=True)
         packages.mkdir()
@@ -73,9 +75,10 @@ class Warm(WarmCase):
             env={"PYTHONPATH": packages, "LOGLEVEL": "info"}, cwd=self.tmp,
         )  # fmt: skip
         testlib.wait_until(lambda: begun.exists() and begun.read_text().endswith("\n"), "the import", LIMIT)
+        before()
         self.go.touch()
         job.wait_for(f"waiting for the spare of local rank {workers - 1}, which imports", LIMIT)
-        meanwhile(job, int(begun.read_text()))
+        meanwhile(job, int(begun.read_text().split()[0]))
         done.touch()
         result = job.wait(LIMIT)
         self.assertEqual(result.code, 0, result)
@@ -98,6 +101,19 @@ class Warm(WarmCase):
                 result, pids = self.importing(1, lambda job, pid, signo=signo: os.kill(pid, signo))
                 self.assertIn(f"rank 0 starts cold: its spare (pid {pids[0]}) {why}", result.err)
                 self.assertEqual(len(pids), 2)
+
+    def test_an_import_is_not_awaited_when_another_worker_starts_cold(self):
+        def edit():
+            path = self.tmp / "program.py"
+            path.write_text(path.read_text() + "pass\n")
+
+        def look(job, pid):
+            job.wait_for("rank 0 starts cold: ", LIMIT)
+            job.wait_for("rank 1 starts cold: another worker here starts cold, too", CT_WARM_WAIT_S / 2)
+
+        result, pids = self.importing(2, look, before=edit)
+        self.assertRegex(result.err, "rank 0 starts cold: .*program.py has changed")
+        self.assertEqual(len(pids), 2)
 
     def stuck(self, at_go, ranks=range(6)):
         """A program whose spares of these ranks say that they are ready, and then do what `at_go` says when they

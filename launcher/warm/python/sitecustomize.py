@@ -341,6 +341,7 @@ class Spare:
         self.seen = set()  # variables that imports have read or written
         self.missed = Missed()
         self.streams = [identity(stream) for stream in range(3)]
+        self.site = find_site()
         self.environ_class = type(os.environ)
         self.files = {}
         self.places = set()
@@ -429,11 +430,8 @@ class Spare:
 
     def find_places(self):
         """(folder of sys.path, file in it) of each file named as a module that was imported, or was not found."""
-        import site
-
         places = set()
-        users = [site.USER_SITE] if site.ENABLE_USER_SITE else []  # is in sys.path only if it was there at the start
-        for folder in [*sys.path, *users]:
+        for folder in sys.path:
             try:
                 files = os.listdir(folder or ".")
             except OSError:  # it is not there, or is an archive
@@ -454,6 +452,8 @@ class Spare:
                 path = unescape(path)
                 if stamp(path) != (int(mtime), int(size), int(inode)):
                     raise Refusal("%s has changed" % path)
+        for path, _ in sorted(self.site.symmetric_difference(find_site())):
+            raise Refusal("%s has changed, and sys.path perhaps with it" % path)
         folder = program_folder(kind, program)
         if folder is not None:
             try:
@@ -576,6 +576,25 @@ def file_of(module):
     except Exception:  # anything can be in sys.modules
         return None
     return path if isinstance(path, str) else None
+
+
+def find_site():
+    """(path, stamp) of what decides about sys.path at the start of an interpreter: the folders for packages that are
+    there, the files in them that name other folders (`pip install -e`), and the settings of a virtual environment."""
+    import site
+
+    settings = os.path.join(sys.prefix, "pyvenv.cfg")
+    found = {(settings, stamp(settings))}
+    users = [site.USER_SITE] if site.ENABLE_USER_SITE else []
+    for folder in [*site.getsitepackages(), *users]:
+        try:
+            names = os.listdir(folder)
+        except OSError:  # it is not there
+            continue
+        found.add((folder, ()))  # whatever else is in it
+        links = [os.path.join(folder, name) for name in names if name.endswith(".pth")]
+        found.update((link, stamp(link)) for link in links)
+    return found
 
 
 def mapped_files():

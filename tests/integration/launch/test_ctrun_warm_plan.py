@@ -24,9 +24,12 @@ class Answers:
         self.code = None
 
 
-def speak(source, folder, program="pass", path=None, rank="2", plan="i spared", go=("module", "nothing"), then=None):
+def speak(
+    source, folder, program="pass", path=None, rank="2", plan="i spared", go=("module", "nothing"), then=None, env=None
+):
     """Plays ctrun for a spare that imports a module with this source, was told that it has rank 1, and is to be a
-    worker of another rank. `path` is the PYTHONPATH of the user; `then` is called when the spare is ready."""
+    worker of another rank. `path` is the PYTHONPATH of the user, `env` what else is in the environment; `then` is
+    called when the spare is ready."""
     (folder / "spared.py").write_text(source)
     path = str(folder) if path is None else path
     answers = Answers()
@@ -37,7 +40,7 @@ def speak(source, folder, program="pass", path=None, rank="2", plan="i spared", 
             block.seek(0)
         with tempfile.TemporaryFile() as stand_in, tempfile.TemporaryFile("w+") as out:
             start = {"PYTHONPATH": f"{PART}:{path}" if path else str(PART), "RANK": "1",
-                     "CTRUN_WARM": f"1:{theirs.fileno()}:spare"}  # fmt: skip
+                     "CTRUN_WARM": f"1:{theirs.fileno()}:spare", **(env or {})}  # fmt: skip
             spare = subprocess.Popen(
                 [PYTHON, "-u", "-c", program], env=start, stdin=subprocess.DEVNULL, stdout=stand_in, stderr=out,
                 pass_fds=[theirs.fileno()], cwd=folder, start_new_session=True,
@@ -172,6 +175,23 @@ class HandOver(testlib.Case):
         (users / "installed.py").unlink()
         how["then"] = lambda: (systems / "plugin.py").touch()
         self.assert_refuses(source, "plugin in .*/system would be imported now", **how)
+
+    def test_what_names_other_folders_has_changed(self):
+        """As `pip install -e` of another version does it."""
+        env = {"PYTHONUSERBASE": str(self.tmp / "base")}
+        asked = subprocess.run([PYTHON, "-c", "import site; print(site.ENABLE_USER_SITE, site.USER_SITE)"], text=True,
+                               env=env, capture_output=True, check=True).stdout  # fmt: skip
+        enabled, _, folder = asked.strip().partition(" ")
+        if enabled != "True":
+            self.skipTest("this Python has no packages of the user")
+        folder = pathlib.Path(folder)
+        self.assert_refuses("", "site-packages has changed", env=env, then=lambda: folder.mkdir(parents=True))
+        self.assertEqual(speak("", self.tmp, env=env, then=(folder / "module.py").touch).set, "set")
+        link = folder / "editable.pth"
+        self.assert_refuses("", "editable.pth has changed", env=env, then=lambda: link.write_text("/v1\n"))
+        self.assert_refuses("", "editable.pth has changed", env=env, then=lambda: link.write_text("/v2\n"))
+        self.assertEqual(speak("", self.tmp, env=env).set, "set")
+        self.assert_refuses("", "editable.pth has changed", env=env, then=link.unlink)
 
     def test_a_folder_of_modules_that_is_there_only_now(self):
         later = self.tmp / "later"

@@ -17,6 +17,7 @@ VARIABLE = "CTRUN_WARM"
 MESSAGE_MAX = 65536  # bytes, as in launcher/warm/spare.h
 PLAN_MAX = 60000
 FILES_MAX = 200  # of the job's own, that a plan reads
+NOT_THERE = (0, 0, 0)  # in place of the stamp of a file
 ASIDE = 63  # the last descriptor of a small table: what imports open gets the numbers of a cold start
 
 # The variables that may differ between what a spare was started with and what it is to be as a worker. The
@@ -270,7 +271,7 @@ def stamp(path):
     try:
         found = os.stat(path)
     except OSError:
-        return (0, 0, 0)
+        return NOT_THERE
     return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
@@ -420,8 +421,8 @@ class Spare:
                 raise Refusal("an import uses the GPU (%s)" % target)
 
     def note_files(self, began):
-        modules = map(file_of, list(sys.modules.values()))
-        for path in {*modules, *mapped_files()} - {None}:
+        modules = {file_of(module) for module in list(sys.modules.values())}
+        for path in {*map(archive_or_file, modules - {None}), *mapped_files()}:
             self.files[path] = stamp(path)
             # Package managers give a file the time that it has in the package.
             if self.files[path][0] > began or placed(path) > began:
@@ -576,6 +577,14 @@ def file_of(module):
     except Exception:  # anything can be in sys.modules
         return None
     return path if isinstance(path, str) else None
+
+
+def archive_or_file(path):
+    """The file of a module, or the archive that has it: archive.zip of archive.zip/package/module.py."""
+    found = path
+    while stamp(found) == NOT_THERE and os.path.dirname(found) != found:
+        found = os.path.dirname(found)
+    return found if os.path.isfile(found) else path
 
 
 def find_site():

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import unittest
+import zipfile
 
 import testlib
 from testlib.warm_case import LIMIT, PART, PYTHON
@@ -175,6 +176,16 @@ class HandOver(testlib.Case):
         (users / "installed.py").unlink()
         how["then"] = lambda: (systems / "plugin.py").touch()
         self.assert_refuses(source, "plugin in .*/system would be imported now", **how)
+
+    def test_an_archive_of_modules_that_was_replaced(self):
+        archive, new = self.tmp / "lib.zip", self.tmp / "new.zip"
+        for path, text in ((archive, "X = 1\n"), (new, "X = 22\n")):
+            with zipfile.ZipFile(path, "w") as file:
+                file.writestr("deep/__init__.py", "")
+                file.writestr("deep/zipped.py", text)
+        how = {"path": f"{self.tmp}:{archive}"}
+        self.assertEqual(speak("import deep.zipped\n", self.tmp, **how).set, "set")
+        self.assert_refuses("import deep.zipped\n", "lib.zip has changed", then=lambda: new.rename(archive), **how)
 
     def test_what_names_other_folders_has_changed(self):
         """As `pip install -e` of another version does it."""

@@ -35,6 +35,8 @@ class Refusal(Exception):
 class Plan:
     """Reads the program, and the job's own modules that it imports, without running any of them."""
 
+    LIBRARY, OWN, MISSING = range(3)  # what a module is
+
     # A statement that mentions one of these may change what a later import finds or does.
     CHANGERS = {"putenv", "unsetenv", "load_dotenv", "addsitedir", "import_module", "chdir"}
     BUILTINS = {"exec", "eval", "__import__"}  # and not the method eval() of a model
@@ -62,7 +64,7 @@ class Plan:
         self.words = set()  # of LATER that the files have
         paths = sysconfig.get_paths()
         alias = [ast.TypeAlias] if hasattr(ast, "TypeAlias") else []  # Python 3.12
-        self.harmless = (ast.Import, ast.ImportFrom, ast.Pass, *alias)
+        self.harmless = (ast.Pass, *alias)
         self.libraries = [os.path.realpath(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 
     def is_library(self, origin):
@@ -73,20 +75,22 @@ class Plan:
         return inside or os.sep + "site-packages" + os.sep in real or os.sep + "dist-packages" + os.sep in real
 
     def locate(self, top):
-        """(is a library, folder or file of the job's own)"""
+        """(LIBRARY, OWN or MISSING, file of the job's own; None = it has none)"""
         from importlib.machinery import PathFinder
 
         spec = PathFinder.find_spec(top, [self.folder]) if self.folder else None
         own = spec is not None
         try:
             spec = spec or self.util.find_spec(top)
-        except (ImportError, ValueError):
-            spec = None
+        except (ImportError, ValueError):  # it is loaded, as __main__ is
+            return self.OWN, None
         if spec is None:
-            return False, None
-        if not own and self.is_library(spec.origin):
-            return True, None
-        return False, spec.origin
+            return self.MISSING, None
+        # A package without __init__.py has only folders.
+        places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or [None])
+        if not own and all(map(self.is_library, places)):
+            return self.LIBRARY, None
+        return self.OWN, spec.origin
 
     def own_files(self, origin, parts):
         """The files that `import a.b.c` runs, given that of `a`, and whether the last one is a package."""
@@ -107,8 +111,8 @@ class Plan:
 
     def take(self, name, attributes):
         parts = name.split(".")
-        library, origin = self.locate(parts[0])
-        if library:
+        kind, origin = self.locate(parts[0])
+        if kind == self.LIBRARY:
             self.imports.append(self.mark + name + (":" + ",".join(attributes) if attributes else ""))
         elif origin and origin.endswith(".py"):
             self.follow(origin, parts, attributes)
@@ -127,10 +131,13 @@ class Plan:
         ast = self.ast
         if isinstance(node, self.harmless):
             return False
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            return self.imports_own(node)
         if isinstance(node, ast.Expr):
             return not isinstance(node.value, ast.Constant)
         if isinstance(node, ast.If):
-            return self.mentions([node.test]) or any(self.changes(inner) for inner in [*node.body, *node.orelse])
+            body = [] if self.word(node.test) == "TYPE_CHECKING" else node.body  # is false when the program runs
+            return self.mentions([node.test]) or any(self.changes(inner) for inner in [*body, *node.orelse])
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             defaults = [*node.args.defaults, *filter(None, node.args.kw_defaults)]
             return self.mentions([*node.decorator_list, *defaults])
@@ -141,6 +148,13 @@ class Plan:
             made_of = [*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)]
             return self.mentions(made_of) or any(self.changes(inner) for inner in node.body)
         return True
+
+    def imports_own(self, node):
+        """Does the import, which may be executed or not, run a module of the job's own? That may do anything."""
+        if getattr(node, "level", 0) > 0:
+            return True
+        names = [node.module] if isinstance(node, self.ast.ImportFrom) else [alias.name for alias in node.names]
+        return any(self.locate(name.partition(".")[0])[0] == self.OWN for name in names)
 
     def mentions(self, nodes):
         """Do the nodes have a word of `changers`, or do more with the environment or `sys` than to read them?"""
@@ -188,11 +202,15 @@ class Plan:
             self.changers |= grown
 
     def is_guard(self, node):
-        """if __name__ == "__main__":"""
+        """if __name__ == "__main__": or with more behind an `and`. When the file is imported, its `else` is executed."""
         ast = self.ast
-        return isinstance(node, ast.If) and any(
-            isinstance(inner, ast.Name) and inner.id == "__name__" for inner in ast.walk(node.test)
-        )
+        test = getattr(node, "test", None)
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            test = test.values[0]
+        if not isinstance(node, ast.If) or not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+            return False
+        sides = [getattr(side, "id", getattr(side, "value", None)) for side in (test.left, *test.comparators)]
+        return sides in (["__name__", "__main__"], ["__main__", "__name__"])
 
     def read(self, file, module):
         file = os.path.abspath(file)
@@ -223,7 +241,7 @@ class Plan:
             elif isinstance(node, ast.Try):
                 self.tries(node, package, is_program)
             elif self.is_guard(node) and not is_program:
-                continue
+                self.statements(node.orelse, package, is_program)
             elif self.changes(node):
                 raise StopIteration  # ends the whole plan: what comes later in the program comes after it
 
@@ -299,8 +317,8 @@ def make_plan(kind, program, names):
         elif kind == "file":
             plan.read(program, "__main__")
         else:
-            library, origin = plan.locate(program.split(".")[0])
-            if library:
+            found, origin = plan.locate(program.split(".")[0])
+            if found == plan.LIBRARY:
                 if "." in program:
                     plan.imports.append("?" + program.rpartition(".")[0])
             elif origin and origin.endswith(".py"):

@@ -319,6 +319,22 @@ class Plan(unittest.TestCase):
             with self.subTest(text):
                 self.assertEqual(self.imports(f"{text}\nimport json\n", helper=change), ["os"])
 
+    def test_a_module_of_the_jobs_own_that_may_be_imported(self):
+        change = "import os\nos.environ['B'] = '1'\n"
+        for text in ("if os.environ.get('A'): import helper", "if 1:\n if 2: from helper import x", "if 1: pass\nelse: import helper",
+                     "class A: import helper", "if 1: from . import x", "if 1: import folder.x"):
+            self.assertEqual(self.imports(f"import os\n{text}\nimport json\n", helper=change, folder__in__x=change), ["os"], text)
+        for text in ("if 1: import csv", "if os.name == 'nt': import no_such_module", "if TYPE_CHECKING: import helper",
+                     "if typing.TYPE_CHECKING:\n from helper import x"):
+            self.assertEqual(self.imports(f"import os\n{text}\nimport json\n", helper=change), ["os", "json"], text)
+
+    def test_what_the_jobs_own_modules_do_when_they_are_imported(self):
+        for helper, names in (("if __name__ == '__main__': print()\nelse: import wave\nimport bz2\n", ["wave", "bz2", "json"]),
+                              ("if '__main__' == __name__ and f(): print()\nimport bz2\n", ["bz2", "json"]),
+                              ("if __name__ != '__main__': print()\nimport bz2\n", []),
+                              ("if __name__ == '__main__': print()\nelse: print()\nimport bz2\n", [])):  # fmt: skip
+            self.assertEqual(self.imports("import helper\nimport json\n", helper=helper), names, helper)
+
     def test_to_read_the_environment_changes_nothing(self):
         for text in ("X = os.environ['A']", "X = int(os.environ.get('A', 0))", "X = 'A' in os.environ", "X = sys.path[0]",
                      "def f(): return os.environ['A']\nX = f()", "if os.environ.get('A'): X = 1"):  # fmt: skip

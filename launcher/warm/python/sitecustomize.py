@@ -57,6 +57,7 @@ class Plan:
         self.util = importlib.util
         self.folder = folder  # sys.path[0] of the program; None = it has none
         self.imports = []
+        self.missing = []  # modules that the program looks for in vain
         self.mark = ""  # of the imports that are being read, as in import_all()
         self.changers = set(self.CHANGERS)  # and the job's own functions and classes that use one
         self.own = {}  # the words of the other ones
@@ -116,6 +117,10 @@ class Plan:
             self.imports.append(self.mark + name + (":" + ",".join(attributes) if attributes else ""))
         elif origin and origin.endswith(".py"):
             self.follow(origin, parts, attributes)
+        elif kind == self.MISSING:
+            self.missing.append(parts[0])
+            if self.mark == "!":
+                raise StopIteration  # the handler is executed
 
     def follow(self, origin, parts, attributes):
         files = self.own_files(origin, parts[1:])
@@ -267,9 +272,11 @@ class Plan:
             self.take(".".join(base + ([node.module] if node.module else [])), attributes)
 
     def text(self):
+        """A line for each import, for each module that is missing, and for each file with its stamp."""
         tops = {line.lstrip("?!").partition(":")[0].partition(".")[0] for line in self.imports}
         later = ["?" + name for top, (word, name) in self.LATER.items() if top in tops and word in self.words]
         lines = ["i " + line for line in dict.fromkeys(self.imports + later)]
+        lines += ["m " + name for name in dict.fromkeys(self.missing)]
         lines += ["f %d %d %d %s" % (*stamped, escape(file)) for file, stamped in self.files.items()]
         return "\n".join(lines)
 
@@ -342,7 +349,7 @@ def make_plan(kind, program, names):
 
 class Missed:
     """Stands last in sys.meta_path and notes which modules imports have looked for in vain. The program's folder is
-    not in sys.path yet, and may have them."""
+    not in sys.path yet, and may have them. Those that the program itself looked for in vain come from the plan."""
 
     def __init__(self):
         self.names = set()
@@ -393,6 +400,7 @@ class Spare:
     def import_all(self, text):
         sys.meta_path.append(self.missed)
         self.plan = text.split("\n") if text else []
+        self.missed.names.update(line[2:] for line in self.plan if line.startswith("m "))
         for line in self.plan:
             if not line.startswith("i "):
                 continue

@@ -148,6 +148,13 @@ class HandOver(testlib.Case):
         source = "import importlib.util\nimportlib.util.find_spec('plugin_of_mine')\n"
         self.assert_refuses(source, "plugin_of_mine in .*/job would be found", go=go)
 
+    def test_what_the_program_did_not_find_and_has_now(self):
+        """Settings of this machine, say, which may change the environment."""
+        go = ("file", str(self.tmp / "program.py"))
+        how = {"plan": "m local_settings\ni csv", "go": go}
+        self.assertEqual(speak("", self.tmp, **how).set, "set")
+        self.assert_refuses("", "local_settings in .* would be found", then=(self.tmp / "local_settings.py").touch, **how)
+
     def test_a_library_that_was_replaced(self):
         """A package of libraries alone, such as NCCL's, can be upgraded without any module."""
         ctypes.CDLL("libm.so.6")
@@ -300,6 +307,15 @@ class Plan(unittest.TestCase):
         self.assertEqual(
             self.imports("try:\n import helper\nexcept ImportError:\n X = 1\nimport xml\n", helper="import csv\n"),
             ["?csv", "xml"],
+        )
+
+    def test_an_import_that_fails_when_the_plan_is_made(self):
+        program = self.tmp / "program.py"
+        program.write_text("try:\n import local_settings.x\nexcept ImportError: pass\nimport csv\n")
+        word, plan = self.ask(PYTHON, program)
+        self.assertEqual((word, plan.split("\n")[:2]), ("plan", ["i csv", "m local_settings"]))
+        self.assertEqual(
+            self.imports("import os\ntry:\n import missing\nexcept ImportError:\n os.environ['A'] = '1'\nimport csv\n"), ["os"]
         )
 
     def test_functions_that_change_the_environment_when_they_are_called(self):

@@ -17,11 +17,23 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 /* can_nice() of the kernel: a limit of 20 allows the nice value 0. */
 #define NICE_LIMIT 20
+
+/* USER_NS_INIT_INO of linux/nsfs.h, which older systems do not have. */
+#define FIRST_USER_NAMESPACE 0xEFFFFFFDu
+
+/* Of the capabilities that a process has in another user namespace, as root of a container may, the
+ * scheduler counts none. A kernel without such namespaces has no such file. */
+static bool in_first_user_namespace(void)
+{
+    struct stat space;
+    return stat("/proc/self/ns/user", &space) != 0 || space.st_ino == FIRST_USER_NAMESPACE;
+}
 
 bool ct_spare_priority_may_idle(void)
 {
@@ -33,7 +45,7 @@ bool ct_spare_priority_may_idle(void)
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {{0}};
     return syscall(SYS_capget, &header, data) == 0 &&
-           (data[0].effective & (1u << CAP_SYS_NICE)) != 0;
+           (data[0].effective & (1u << CAP_SYS_NICE)) != 0 && in_first_user_namespace();
 }
 
 /* Gives the policy, and returns the priority in it, that a child of this thread has. */

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 /* May this process take the idle priority back from a child? The kernel lets only those do so who
- * have CAP_SYS_NICE or a high RLIMIT_NICE. */
+ * have CAP_SYS_NICE in the first user namespace, or a high RLIMIT_NICE. */
 bool ct_spare_priority_may_idle(void);
 
 /* Gives all threads of the process, and of what is below it, the priority of the calling thread: a

@@ -272,6 +272,19 @@ class Spares(WarmCase):
         self.assertEqual(result.code, 0, result)
         self.assertIn("generation 1: 2 of 3 workers here were warm", result.err)
 
+    def test_root_of_a_user_namespace(self):
+        """Its capabilities do not let it take idle priority back from a process."""
+        enter = ("unshare", "--user", "--map-root-user")
+        if self.run_program(*enter, "true").code != 0:
+            self.skipTest("user namespaces are forbidden here")
+        program = self.program("import os, time\n{wait}first_generation()\n")
+        job = self.start(*enter, testlib.program("ctrun"), "-n", 2, "--max-restarts", "1", "--warm", program,
+                         env={"LOGLEVEL": "info"}, cwd=self.tmp)  # fmt: skip
+        for rank in range(2):
+            job.wait_for(f"the spare of local rank {rank} is ready", LIMIT)
+        self.go.touch()
+        self.assert_warm(job.wait(LIMIT))
+
     @unittest.skipIf(os.geteuid() != 0, "needs root to mount a file system")
     def test_shared_memory_that_is_full(self):
         program = self.program("import os, time\n{wait}first_generation()\n")

@@ -10,6 +10,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,6 +83,28 @@ static void test_a_real_time_policy_is_that_of_ctrun(void **state)
     end_wrapper(wrapper, interpreter);
 }
 
+/* All of its capabilities are of no use to the scheduler there. */
+static void test_root_of_a_user_namespace_may_not_idle(void **state)
+{
+    (void)state;
+    const struct rlimit none = {0};
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        if (setrlimit(RLIMIT_NICE, &none) != 0 || unshare(CLONE_NEWUSER) != 0) {
+            _exit(2);
+        }
+        _exit(ct_spare_priority_may_idle());
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 2) {
+        skip(); /* namespaces are forbidden here */
+    }
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void test_a_family(void **state)
 {
     (void)state;
@@ -104,6 +127,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_wrapper_and_what_it_waits_for),
         cmocka_unit_test(test_a_real_time_policy_is_that_of_ctrun),
+        cmocka_unit_test(test_root_of_a_user_namespace_may_not_idle),
         cmocka_unit_test(test_a_family),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,6 +41,7 @@
 #include "rendezvous/server/control_uv.h"
 #include "rendezvous/server/server_uv.h"
 
+#include <sys/stat.h>
 #include <uv.h>
 
 /* How long a terminal that takes no output may delay a restart. */
@@ -166,6 +167,7 @@ struct ct_agent_warm {
     uv_timer_t set_timer;            /* for on_set_look(), during the hand-over */
     char *folder;                    /* of ctrun's part in Python; NULL = the program needs none */
     char *plan;                      /* what spares are told to import; NULL = not known */
+    struct stat files[2];            /* of the command and of ctrun's part, as the plan began */
     bool said_off;                   /* the user was told that no spare is made any more */
     bool said_full;                  /* the user was told that memory is too small for all spares */
     enum ct_warm_making at_stop;     /* what became of spares when the last generation stopped */

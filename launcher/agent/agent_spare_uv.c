@@ -15,10 +15,12 @@
 #include "common/file.h"
 #include "launcher/process/proctree.h"
 #include "launcher/warm/spare.h"
+#include "launcher/warm/spare_note.h"
 #include "launcher/warm/spare_priority.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -244,9 +246,59 @@ static struct ct_worker_env next_env(const struct ct_agent_run *run)
     return next;
 }
 
+/* Looks at the files that make a spare of the process; without a part of ctrun's out[1] is zeroed.
+ * The errors of stat(2). */
+static int look_at_files(const struct ct_agent_run *run, struct stat out[2], struct ct_err *err)
+{
+    char part[PATH_MAX];
+    const char *paths[] = {run->job->command->path, part};
+    int count = run->warm.folder != NULL ? 2 : 1;
+    (void)snprintf(part, sizeof(part), "%s/sitecustomize.py", count == 2 ? run->warm.folder : "");
+    out[1] = (struct stat){0};
+    for (int i = 0; i < count; i++) {
+        if (stat(paths[i], &out[i]) != 0) {
+            return ct_err_sys(err, ct_code_from_errno(errno), errno, "%s", paths[i]);
+        }
+    }
+    return 0;
+}
+
+static bool is_same(const struct stat *then, const struct stat *now)
+{
+    return now->st_ino == then->st_ino && now->st_dev == then->st_dev &&
+           now->st_size == then->st_size && now->st_mtim.tv_sec == then->st_mtim.tv_sec &&
+           now->st_mtim.tv_nsec == then->st_mtim.tv_nsec;
+}
+
+bool ct_agent_spare_plan_holds(const struct ct_agent_run *run)
+{
+    struct stat now[2];
+    return look_at_files(run, now, NULL) == 0 && is_same(&run->warm.files[0], &now[0]) &&
+           is_same(&run->warm.files[1], &now[1]);
+}
+
+/* Begins a plan. Sets *done if there is none to be made. */
+static int begin_plan(struct ct_agent_run *run, bool *done, struct ct_err *err)
+{
+    const char *path = run->job->command->path;
+    int rc = look_at_files(run, run->warm.files, err);
+    *done = !run->job->command->python; /* the program knows what to make ready */
+    if (rc == 0 && *done && !ct_spare_note_in(path)) {
+        rc = ct_err_set(err, CT_EUNSUPPORTED, "%s offers no warm form of itself any more", path);
+    } else if (rc == 0 && *done) {
+        ct_warm_planned(&run->warm.policy);
+    }
+    return rc;
+}
+
 int ct_agent_spare_make(struct ct_agent_run *run, int rank, ct_proc_exit_fn on_exit,
                         struct ct_err *err)
 {
+    bool done = false;
+    int rc = rank < 0 ? begin_plan(run, &done, err) : 0;
+    if (rc != 0 || done) {
+        return rc;
+    }
     const struct ct_worker_env next = next_env(run);
     struct ct_strlist vars = {0};
     char socket[CT_PROBE_SOCKET_MAX];
@@ -255,7 +307,7 @@ int ct_agent_spare_make(struct ct_agent_run *run, int rank, ct_proc_exit_fn on_e
     if (spare == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int rc = ct_worker_describe(&options, rank < 0 ? 0 : rank, socket, &spare->args, &vars, err);
+    rc = ct_worker_describe(&options, rank < 0 ? 0 : rank, socket, &spare->args, &vars, err);
     if (rc == 0 && rank < 0) {
         static char flag[] = "-u", command[] = "-c", text[] = "pass";
         char *nothing[] = {run->job->command->path, flag, command, text, NULL};
@@ -339,12 +391,8 @@ int64_t ct_agent_spare_cpu_ms(const struct ct_agent_spare *spare)
  * another one, which a spare checks itself: the interpreter of a script. */
 static bool is_current(const struct ct_agent_spare *spare)
 {
-    const struct stat *then = &spare->program;
     struct stat now;
-    return stat(spare->run->job->command->path, &now) == 0 && now.st_ino == then->st_ino &&
-           now.st_dev == then->st_dev && now.st_size == then->st_size &&
-           now.st_mtim.tv_sec == then->st_mtim.tv_sec &&
-           now.st_mtim.tv_nsec == then->st_mtim.tv_nsec;
+    return stat(spare->run->job->command->path, &now) == 0 && is_same(&spare->program, &now);
 }
 
 bool ct_agent_spare_same(char *const *one, char *const *other)

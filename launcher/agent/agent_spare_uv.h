@@ -29,10 +29,15 @@ struct ct_agent_spare {
 };
 
 /* Starts a spare as the worker of this local rank in the next generation would be (-1 = it makes
- * the plan), and tells it what to import. `on_exit` gets the spare. CT_ENOMEM, CT_EIO, and what
- * ct_proc_start() returns. */
+ * the plan), and tells it what to import. A program that is not in Python needs no plan, so the
+ * policy hears at once that there is one. `on_exit` gets the spare. CT_ENOMEM, CT_EIO,
+ * CT_EUNSUPPORTED, what stat(2) says of the files, and what ct_proc_start() returns. */
 CT_MUST_CHECK int ct_agent_spare_make(struct ct_agent_run *run, int rank, ct_proc_exit_fn on_exit,
                                       struct ct_err *err);
+
+/* Are the files that make a spare of the process those that they were when the plan was begun? With
+ * others the process could run the program, in the place of another worker. */
+bool ct_agent_spare_plan_holds(const struct ct_agent_run *run);
 
 /* Its process must have ended, or belong to somebody else. */
 void ct_agent_spare_free(struct ct_agent_spare *spare);

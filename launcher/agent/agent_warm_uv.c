@@ -357,10 +357,9 @@ static void on_look(uv_timer_t *timer)
             break;
         case CT_WARM_PLAN:
         case CT_WARM_MAKE:
-            if (action.act == CT_WARM_PLAN && !run->job->command->python) {
-                ct_warm_planned(policy); /* the program knows what to make ready */
-            } else if (ct_agent_spare_make(run, action.act == CT_WARM_MAKE ? action.spare : -1,
-                                           on_spare_exit, &err) != 0) {
+            if (action.act == CT_WARM_MAKE && !ct_agent_spare_plan_holds(run)) {
+                ct_warm_plan_again(policy, action.spare);
+            } else if (ct_agent_spare_make(run, action.spare, on_spare_exit, &err) != 0) {
                 turn_off(run, err.text);
             }
             break;

@@ -167,6 +167,12 @@ void ct_warm_plan_failed(struct ct_warm *warm)
     warm->running = false; /* until the next generation */
 }
 
+void ct_warm_plan_again(struct ct_warm *warm, int spare)
+{
+    ct_warm_taken(warm, spare);
+    warm->planned = false;
+}
+
 void ct_warm_ready(struct ct_warm *warm, int spare, uint64_t bytes)
 {
     warm->states[spare] = CT_WARM_READY;

@@ -6,7 +6,8 @@
  * A spare is made for one local rank, because its CPUs and its GPU are those of that rank. Spares
  * are made one after the other, and only while all workers of a generation run or, before the first
  * generation of a job of several machines, while machines are missing. First a plan is made: what
- * the program imports. It is made again in each generation, because the program may have changed.
+ * the program imports. It is made again in each generation, because the program may have changed,
+ * and when what makes a spare of a process has changed.
  *
  *             make            says ready           taken, thrown away, died
  *     NONE ---------> IMPORTING ---------> READY -------------------------> NONE
@@ -117,6 +118,7 @@ void ct_warm_used(struct ct_warm *warm, int64_t cpu_ms, int64_t now_ns);
 void ct_warm_planned(struct ct_warm *warm);
 void ct_warm_plan_failed(struct ct_warm *warm); /* it can be tried again in the next generation */
 void ct_warm_plan_died(struct ct_warm *warm);   /* somebody has killed it: it is tried again */
+void ct_warm_plan_again(struct ct_warm *warm, int spare); /* before this spare, which is not made */
 void ct_warm_ready(struct ct_warm *warm, int spare, uint64_t bytes);
 void ct_warm_died(struct ct_warm *warm, int spare);
 void ct_warm_taken(struct ct_warm *warm, int spare); /* or thrown away */

@@ -10,7 +10,7 @@ import signal
 import unittest
 
 import testlib
-from testlib.warm_case import LIMIT, PYTHON, WarmCase, drop_sys_nice
+from testlib.warm_case import LIMIT, PART, PYTHON, WarmCase, drop_sys_nice
 
 
 class Spares(WarmCase):
@@ -153,6 +153,28 @@ class Spares(WarmCase):
             before=lambda job: job.wait_for("does not import sitecustomize", LIMIT),
         )  # fmt: skip
         self.assertEqual(result.code, 0, result)
+
+    def test_a_spare_without_ctruns_part_never_runs_the_program(self):
+        """The file is gone since the plan was made, as when ctrun is removed from the machine."""
+        own = self.tmp / "own"
+        part = own / "launcher" / "warm" / "sitecustomize.py"
+        part.parent.mkdir(parents=True)
+        shutil.copy(testlib.program("ctrun"), own)
+        shutil.copy(PART / "sitecustomize.py", part)
+        program = self.program("import os, time\n{wait}"
+                               "with open('ran', 'a') as file: file.write('x')\nfirst_generation()\n")  # fmt: skip
+        job = self.start(own / "ctrun", "-n", 2, "--max-restarts", "1", "--warm", program, cwd=self.tmp,
+                         env={"LOGLEVEL": "info", "PYTHON_EXEC": PYTHON}, preexec=drop_sys_nice)  # fmt: skip
+        for rank in range(2):
+            job.wait_for(f"the spare of local rank {rank} is ready", LIMIT)
+        part.unlink()
+        os.kill(self.spares(job, 2)[0], signal.SIGKILL)
+        ran = self.tmp / "ran"
+        job.wait_for("--warm makes no spares: ", LIMIT, meanwhile=lambda: self.assertEqual(ran.read_text(), "xx"))
+        self.go.touch()
+        result = job.wait(LIMIT)
+        self.assertEqual((result.code, ran.read_text()), (0, "xxxx"), result)
+        self.assertIn(f"--warm makes no spares: {part}: No such file or directory", result.err)
 
     def test_an_import_that_has_read_its_rank_is_no_use_for_another(self):
         packages = self.tmp / "site-packages"

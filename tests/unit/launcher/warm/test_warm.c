@@ -234,6 +234,20 @@ static void test_a_plan_that_was_killed_is_made_again(void **state)
     ct_warm_fini(&warm);
 }
 
+static void test_a_plan_that_holds_no_more_is_made_again(void **state)
+{
+    (void)state;
+    struct ct_warm warm;
+    open_planned(&warm, 1, 0);
+    assert_int_equal(step(&warm, 1100).act, CT_WARM_MAKE);
+    ct_warm_plan_again(&warm, 0);
+    assert_int_equal(step(&warm, 1100).act, CT_WARM_WAIT);
+    assert_int_equal(step(&warm, 1100 + CT_WARM_BEGIN_MS).act, CT_WARM_PLAN);
+    ct_warm_planned(&warm);
+    assert_int_equal(step(&warm, 3000).act, CT_WARM_MAKE);
+    ct_warm_fini(&warm);
+}
+
 static void test_no_spare_fits(void **state)
 {
     (void)state;
@@ -360,6 +374,7 @@ int main(void)
         cmocka_unit_test(test_turning_off_ends_all_spares),
         cmocka_unit_test(test_deaths_are_counted_in_each_generation),
         cmocka_unit_test(test_a_plan_that_was_killed_is_made_again),
+        cmocka_unit_test(test_a_plan_that_holds_no_more_is_made_again),
         cmocka_unit_test(test_no_spare_fits),
         cmocka_unit_test(test_out_of_memory),
     };

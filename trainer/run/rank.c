@@ -61,7 +61,9 @@ int ct_rank_train(struct ctw_job *job, void *data, struct ct_err *err)
         return rc;
     }
     struct ct_trainer *trainer = NULL;
-    rc = ct_trainer_new(run->options, job, &run->warm, run->catch_signals, &trainer, err);
+    /* Only one of the threads may take what was made ready. */
+    struct ct_warm_parts *warm = leads || run->options->gpus == 0 ? &run->warm : NULL;
+    rc = ct_trainer_new(run->options, job, warm, run->catch_signals, &trainer, err);
     if (rc != 0) {
         return rc;
     }

@@ -21,7 +21,8 @@ struct ct_rank_run {
         const struct ct_train_options *options); /* called when all ranks are there, before a state
                                                     is restored; again in each generation */
     struct ct_loggers loggers;                   /* of rank 0 */
-    struct ct_warm_parts warm;                   /* what was made ready; the rank takes it over */
+    struct ct_warm_parts warm;                   /* what was made ready; the rank, or rank 0 of
+                                                    the threads, takes it over */
     bool opened;
     atomic_bool trains; /* a rank has reached the first step */
 };

@@ -30,12 +30,14 @@ static struct outcomes {
     struct outcome {
         int rc, catches;
         bool permanent, trained;
+        bool took;            /* what was made ready */
         off_t snapshot_bytes; /* when signals were caught */
         char out[4096];       /* what a person reads */
     } rank[RANKS_MAX];
 } * outcomes;
 
 static int catches;
+static bool is_warm; /* a data set was made ready */
 static atomic_int stop;
 static int snapshot = -1; /* the memory of a snapshot; -1 = there is none */
 static off_t snapshot_bytes;
@@ -60,8 +62,14 @@ static void train(int rank, void *data)
     CHECK(out != NULL);
     struct ct_rank_run run = {.options = data, .stop_asked = &stop, .catch_signals = count_catch};
     ct_loggers_init(&run.loggers, out, false, stderr);
+    if (is_warm) {
+        CHECK(ct_dataset_load(run.options->data, &run.warm.set, &err) == 0);
+        run.warm.loaded = true;
+    }
     struct ctw_job *job = rank_open_job();
     outcome->rc = ct_rank_train(job, &run, &err);
+    outcome->took = is_warm && !run.warm.loaded;
+    ct_warm_parts_fini(&run.warm);
     outcome->permanent = ct_rank_error_is_permanent(&run, outcome->rc);
     outcome->trained = atomic_load(&run.trains);
     outcome->catches = catches;
@@ -164,6 +172,33 @@ static void a_training_that_diverges_is_not_a_permanent_error(void **state)
     assert_false(outcomes->rank[0].permanent);
 }
 
+static void train_warm(int gpus)
+{
+    struct ct_train_options options = small;
+    options.gpus = gpus;
+    is_warm = true;
+    ranks_run(2, train, &options);
+    is_warm = false;
+    assert_int_equal(outcomes->rank[0].rc, 0);
+    assert_int_equal(outcomes->rank[1].rc, 0);
+    assert_true(outcomes->rank[0].took);
+}
+
+static void each_process_takes_what_it_has_made_ready(void **state)
+{
+    (void)state;
+    train_warm(0);
+    assert_true(outcomes->rank[1].took);
+}
+
+/* All threads have the same parts before them. */
+static void of_the_threads_of_a_process_one_takes_what_was_made_ready(void **state)
+{
+    (void)state;
+    train_warm(2);
+    assert_false(outcomes->rank[1].took);
+}
+
 static void only_configuration_before_the_first_step_is_permanent(void **state)
 {
     (void)state;
@@ -191,6 +226,8 @@ int main(void)
                            outcomes),
         RANKS_TEST_SHARING(a_metrics_file_in_a_missing_folder_is_a_permanent_error, outcomes),
         RANKS_TEST_SHARING(a_training_that_diverges_is_not_a_permanent_error, outcomes),
+        RANKS_TEST_SHARING(each_process_takes_what_it_has_made_ready, outcomes),
+        RANKS_TEST_SHARING(of_the_threads_of_a_process_one_takes_what_was_made_ready, outcomes),
         cmocka_unit_test(only_configuration_before_the_first_step_is_permanent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,7 +48,7 @@ class Plan:
     # step of PyTorch's optimizers and of DistributedDataParallel is this import.
     LATER = {"torch": (b"optim", "torch._dynamo")}
 
-    def __init__(self, folder):
+    def __init__(self, folder, module):
         import ast
         import importlib.util
         import sysconfig
@@ -56,6 +56,7 @@ class Plan:
         self.ast = ast
         self.util = importlib.util
         self.folder = folder  # sys.path[0] of the program; None = it has none
+        self.programs = ("__main__", module, module + ".__main__")  # names, of which the program has one
         self.imports = []
         self.missing = []  # modules that the program looks for in vain
         self.mark = ""  # of the imports that are being read, as in import_all()
@@ -229,8 +230,9 @@ class Plan:
         tree = self.ast.parse(source, file)
         self.words.update(word for word, _ in self.LATER.values() if word in source)
         self.learn(tree)
-        package = module if os.path.basename(file) == "__init__.py" else module.rpartition(".")[0]
-        self.statements(tree.body, package, module == "__main__")
+        is_package = os.path.basename(file) == "__init__.py"
+        package = module if is_package else module.rpartition(".")[0]
+        self.statements(tree.body, package, module in self.programs and not is_package)
 
     def statements(self, body, package, is_program):
         ast = self.ast
@@ -317,7 +319,7 @@ def program_folder(kind, program):
 
 def make_plan(kind, program, names):
     folder = program_folder(kind, program)
-    plan = Plan(folder)
+    plan = Plan(folder, program if kind == "module" else "")
     try:
         if names:
             plan.imports = names.split(",")

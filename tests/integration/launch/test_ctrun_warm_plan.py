@@ -391,6 +391,12 @@ class Plan(unittest.TestCase):
             ["csv", "wave"],
         )
 
+    def test_what_a_module_does_when_it_is_the_program(self):
+        text = "import os\nif __name__ == '__main__': os.environ['A'] = '1'\nimport json\n"
+        self.assertEqual(self.imports("", "module", "pack.run", pack__in____init__="", pack__in__run=text), ["os"])
+        files = {"whole__in____init__": text, "whole__in____main__": text.replace("json", "csv")}
+        self.assertEqual(self.imports("", "module", "whole", **files), ["os", "json"])
+
     def test_what_cannot_be_read(self):
         for text, reason in (("import (\n", "cannot be read"), ("\0", "cannot be read")):
             (self.tmp / "program.py").write_text(text)

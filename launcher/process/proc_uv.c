@@ -78,6 +78,11 @@ static void on_pidfd_readable(uv_poll_t *poll, int status, int events)
     if (proc->alive) {
         harvest(proc);
     }
+    if (proc->alive) {
+        /* It has ended, but its tracer has not looked yet. After that SIGCHLD comes, and until then
+         * the pidfd would be readable again and again. */
+        uv_poll_stop(poll);
+    }
 }
 
 static struct ct_proc *find_alive(struct ct_procs *procs, pid_t pid)

@@ -5,10 +5,12 @@ import ctypes
 import errno
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
 import socket
+import time
 import urllib.request
 
 import testlib
@@ -339,13 +341,22 @@ class Warm(WarmCase):
             self.fail(os.strerror(ctypes.get_errno()))
         self.addCleanup(os.waitpid, pid, 0)
 
+    def cpu_s(self, pid):
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def test_a_spare_that_cannot_be_ended_does_no_harm(self):
         program = self.script("program.py", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n")
         job = self.start_ctrun("-n", 1, "--max-restarts", "1", "--shutdown-timeout", "1", "--warm", program,
                                env={"LOGLEVEL": "info"}, cwd=self.tmp)  # fmt: skip
         job.wait_for("the spare of local rank 0 is ready", LIMIT)
-        self.hold(self.spares(job, 1)[0])
+        spare = self.spares(job, 1)[0]
+        self.hold(spare)
         self.go.touch()
+        testlib.wait_until(lambda: not testlib.pid_alive(spare), "its end", LIMIT)
+        before = self.cpu_s(job.pid)
+        time.sleep(1)
+        self.assertLess(self.cpu_s(job.pid) - before, 0.5)
         result = job.wait(LIMIT)
         self.assertEqual(result.code, 0, result)
 

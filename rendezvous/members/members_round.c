@@ -210,11 +210,12 @@ static void form_world(struct ct_members *m, int64_t now_ns)
     }
 }
 
-/* Decides when waiting members are told again. */
-static void plan_waiting(struct ct_members *m)
+/* Decides when waiting members are told again: now, if they could have been for a while. */
+static void plan_waiting(struct ct_members *m, int64_t now_ns)
 {
     int64_t first = m->gather_ns + CT_WAITING_FIRST_MS * CT_NS_PER_MS;
     int64_t next = m->said_ns == INT64_MIN ? first : m->said_ns + WAITING_LEAST_NS;
+    next = next > now_ns ? next : now_ns;
     m->due.say_ns = next < m->due.say_ns ? next : m->due.say_ns;
 }
 
@@ -225,7 +226,7 @@ static void form_if_complete(struct ct_members *m, int64_t now_ns)
         return;
     }
     int there = members_ban_eligible(m);
-    plan_waiting(m);
+    plan_waiting(m, now_ns);
     if (there < m->job.min_nodes || m->due.pause_ns != NEVER) {
         m->due.settle_ns = NEVER;
         m->settled = false;

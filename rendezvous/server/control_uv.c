@@ -34,6 +34,7 @@
 #include "rendezvous/server/death_probe_uv.h"
 #include "rendezvous/server/held_joins.h"
 #include "rendezvous/server/pending_conns.h"
+#include "rendezvous/server/tick_timer_uv.h"
 #include "rendezvous/wire/limits.h"
 
 #include <inttypes.h>
@@ -42,11 +43,6 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-
-/* If the timer fires so late, this process did not run for a while (a paused machine). Then what
- * agents have sent meanwhile is read before any of them counts as silent. */
-#define LATE_NS (100 * CT_NS_PER_MS)
-#define CATCH_UP_MS 20
 
 enum state {
     OPENING, /* no message has come yet */
@@ -77,8 +73,7 @@ struct conn {
 struct ct_control {
     struct ct_control_options options;
     uv_loop_t *loop;
-    uv_timer_t timer;
-    int64_t armed_ns; /* when the timer is due */
+    struct ct_tick_timer timer;
     struct ct_control_jobs jobs;
     struct ct_pending_conns pending;
     struct ct_list joined; /* and those whose JOIN is held */
@@ -176,7 +171,7 @@ static void on_channel_closed(struct ct_channel *channel)
 
 static void on_timer_closed(uv_handle_t *handle)
 {
-    struct ct_control *control = CT_CONTAINER_OF(handle, struct ct_control, timer);
+    struct ct_control *control = CT_CONTAINER_OF(handle, struct ct_control, timer.handle);
     control->timer_open = false;
     finish_if_last(control);
 }
@@ -219,7 +214,7 @@ void ct_control_close(struct ct_control *control, void (*cb)(void *data), void *
     for (struct ct_list *at = control->joined.next; at != &control->joined; at = at->next) {
         ct_channel_close(&CT_CONTAINER_OF(at, struct conn, at_joined)->channel);
     }
-    uv_close((uv_handle_t *)&control->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&control->timer.handle, on_timer_closed);
     uv_close((uv_handle_t *)&control->turns.idle, on_turns_closed);
     if (control->probes != NULL) {
         ct_probes_close(control->probes, on_probes_closed, control);
@@ -608,15 +603,9 @@ static void on_channel_end(struct ct_channel *channel, const struct ct_err *err)
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
-static void on_timer(uv_timer_t *timer)
+static void tick(struct ct_tick_timer *timer, int64_t now_ns)
 {
     struct ct_control *control = CT_CONTAINER_OF(timer, struct ct_control, timer);
-    int64_t now_ns = ct_clock_now(NULL);
-    if (now_ns - control->armed_ns > LATE_NS) {
-        control->armed_ns = now_ns + CATCH_UP_MS * CT_NS_PER_MS;
-        (void)uv_timer_start(timer, on_timer, CATCH_UP_MS, 0);
-        return;
-    }
     close_late(control, now_ns);
     ct_control_jobs_tick(&control->jobs, now_ns);
     ct_held_joins_tick(&control->held, now_ns, on_join_again);
@@ -641,19 +630,9 @@ static int64_t next_deadline(const struct ct_control *control)
 
 static void rearm(struct ct_control *control)
 {
-    if (control->closing) {
-        return;
+    if (!control->closing) {
+        ct_tick_timer_arm(&control->timer, next_deadline(control));
     }
-    int64_t next_ns = next_deadline(control);
-    if (next_ns == INT64_MAX) {
-        (void)uv_timer_stop(&control->timer);
-        return;
-    }
-    /* The time is rounded up, because a tick that comes early would find nothing to do. */
-    control->armed_ns = next_ns;
-    int64_t wait_ms = (next_ns - ct_clock_now(NULL) + CT_NS_PER_MS - 1) / CT_NS_PER_MS;
-    uv_update_time(control->loop);
-    (void)uv_timer_start(&control->timer, on_timer, wait_ms > 0 ? (uint64_t)wait_ms : 0, 0);
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -694,7 +673,7 @@ int ct_control_open(uv_loop_t *loop, const struct ct_control_options *options,
     control->jobs.keep = options->keep_job;
     ct_pending_conns_init(&control->pending, options->max_pending);
     ct_list_init(&control->joined);
-    CT_ASSERT(uv_timer_init(loop, &control->timer) == 0); /* cannot fail */
+    ct_tick_timer_init(&control->timer, loop, tick);
     control->timer_open = true;
     ct_channel_turns_init(&control->turns, loop);
     control->turns_open = true;

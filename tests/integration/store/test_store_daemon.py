@@ -6,6 +6,7 @@ import pathlib
 import resource
 import signal
 import socket
+import threading
 import unittest
 
 import testlib
@@ -390,6 +391,31 @@ class HeldJoins(DaemonCase):
         new.send(type="finished", generation=0)
         with self.assertRaisesRegex(AssertionError, "broke the agents' protocol"):
             new.hear("world")
+
+
+class Deadlines(DaemonCase):
+    def test_they_come_although_an_agent_never_pauses(self):
+        """The second agent comes when those that wait could have been told of it for a while."""
+        _, port = self.start_ctrdzvd()
+        first = FakeAgent(port, "gpu-0", 1, 3, join_ms=10000)
+        first.hear("waiting")
+        done = threading.Event()
+
+        def beat():
+            while not done.wait(0.005):
+                first.beat()
+
+        beating = threading.Thread(target=beat)
+        self.addCleanup(first.close)
+        self.addCleanup(beating.join)
+        self.addCleanup(done.set)
+        beating.start()
+        done.wait(1.5)
+        second = FakeAgent(port, "gpu-1", 1, 3, join_ms=10000)
+        self.addCleanup(second.close)
+        second.sock.settimeout(30)
+        self.assertIn("waiting for 1 of 3 nodes", second.hear("waiting")["text"])
+        self.assertIn("join_timeout (10 s) is over", second.hear("over")["text"])
 
 
 class Footprint(DaemonCase):

@@ -26,12 +26,12 @@ class FakeAgent:
         self.hear("challenge")
         self.send(type="answer")
         self.hear("accepted")
-        self.send(
+        join = dict(
             type="join", run_id=run_id, host=host, role="default", node_rank=-1, workers=workers,
             pid=1, hosts=False, min_nodes=nodes, max_nodes=nodes, spares=0, max_restarts=3,
             settle_ms=0, join_ms=600000, heartbeat_ms=600000,
-            **more,
         )  # fmt: skip
+        self.send(**{**join, **more})
 
     def send(self, **message):
         text = json.dumps(message).encode()

@@ -103,6 +103,19 @@ static void test_changes_are_told_once_a_second(void **state)
     end(&s);
 }
 
+/* A deadline that is past when it is set would look as if the host had not run for a while. */
+static void test_the_next_line_is_never_due_in_the_past(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 16, 16, 0, 0);
+    join(&s, 1);
+    pass(&s, 10 * S);
+    join(&s, 2);
+    assert_true(ct_members_next(s.members) == s.now);
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -110,6 +123,7 @@ int main(void)
         cmocka_unit_test(test_waiting_for_many),
         cmocka_unit_test(test_waiting_for_more),
         cmocka_unit_test(test_changes_are_told_once_a_second),
+        cmocka_unit_test(test_the_next_line_is_never_due_in_the_past),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

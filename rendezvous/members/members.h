@@ -46,7 +46,8 @@
  *
  * First failure: the one that happened first on the server's clock. Each agent's clock is mapped to
  * it by the smallest difference seen, because a delay is never negative. So a consequence that
- * arrives before its cause does not get the blame.
+ * arrives before its cause does not get the blame. The loss of a node that does no harm is on
+ * record, but is never the first failure.
  *
  * Silence: a member that sends nothing for heartbeat_ms is lost. If its machine still sends
  * acknowledgements, it has twice that time, because a bad network may delay messages for seconds. A

@@ -149,9 +149,10 @@ struct ct_members {
     int64_t hang_ask_ns;      /* none asks before this time, if one has asked in this generation */
 
     struct ct_failure_history history;
-    uint64_t round_failures_from;             /* number of the generation's first failure there */
-    int64_t happened_ns[ROUND_FAILURES_KEPT]; /* when each of its failures happened */
-    int exit_code;                            /* when OVER */
+    uint64_t round_failures_from; /* number of the generation's first failure there */
+    /* When each of its failures happened; NEVER = it is a loss that did no harm. */
+    int64_t order_ns[ROUND_FAILURES_KEPT];
+    int exit_code; /* when OVER */
     char over_why[CT_FAILURE_WHAT_MAX];
     struct ct_msg msg;   /* scratch for what is sent; borrows all it holds */
     struct ct_buf frame; /* what msg.frame points to */

@@ -2,8 +2,9 @@
  *
  * The record of failures. Those of one generation are in the order in which they happened, which
  * need not be the order in which they were reported, because the first one is to blame for the end
- * of the generation. Only the first ROUND_FAILURES_KEPT of a generation are kept, and the texts of
- * a failure only while the budget of memory has room for them.
+ * of the generation. Losses that do no harm come last. Only the first ROUND_FAILURES_KEPT of a
+ * generation are kept, and the texts of a failure only while the budget of memory has room for
+ * them.
  */
 #include "rendezvous/members/members_history.h"
 
@@ -53,14 +54,17 @@ static void keep_texts(struct ct_members *m, struct ct_failure *failure)
 
 /* ---- the record ----------------------------------------------------------------------------- */
 
-bool members_history_record(struct ct_members *m, struct ct_failure *failure, int64_t happened_ns)
+/* Adds a failure before those of its generation whose `order_ns` is larger. Returns whether it is
+ * now the first. */
+static bool record(struct ct_members *m, struct ct_failure *failure, int64_t happened_ns,
+                   int64_t order_ns)
 {
     struct ct_failure_history *history = &m->history;
     uint64_t from = m->round_failures_from, kept = history->num_failures - from;
     failure->generation = m->generation;
     failure->time_ms = members_ms(m, happened_ns);
     if (kept == ROUND_FAILURES_KEPT) {
-        if (m->happened_ns[kept - 1] <= happened_ns) {
+        if (m->order_ns[kept - 1] <= order_ns) {
             ct_failure_fini(failure);
             return false;
         }
@@ -69,15 +73,32 @@ bool members_history_record(struct ct_members *m, struct ct_failure *failure, in
         drop_texts(m, failure_at(m, history->num_failures++));
     }
     keep_texts(m, failure);
-    while (kept > 0 && m->happened_ns[kept - 1] > happened_ns) {
+    while (kept > 0 && m->order_ns[kept - 1] > order_ns) {
         *failure_at(m, from + kept) = *failure_at(m, from + kept - 1);
-        m->happened_ns[kept] = m->happened_ns[kept - 1];
+        m->order_ns[kept] = m->order_ns[kept - 1];
         kept--;
     }
     *failure_at(m, from + kept) = *failure;
-    m->happened_ns[kept] = happened_ns;
+    m->order_ns[kept] = order_ns;
     failure->tail = failure->message = failure->traceback = failure->advice = NULL;
     return kept == 0;
+}
+
+bool members_history_record(struct ct_members *m, struct ct_failure *failure, int64_t happened_ns)
+{
+    return record(m, failure, happened_ns, happened_ns);
+}
+
+void members_history_record_harmless(struct ct_members *m, struct ct_failure *loss, int64_t now_ns)
+{
+    (void)record(m, loss, now_ns, NEVER);
+}
+
+const struct ct_failure *members_history_first(const struct ct_members *m)
+{
+    bool own = m->history.num_failures > m->round_failures_from;
+    return own && m->order_ns[0] == NEVER ? NULL
+                                          : ct_failure_history_first(&m->history, m->generation);
 }
 
 void members_history_complete(struct ct_members *m, struct ct_failure *failure)

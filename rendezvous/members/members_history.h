@@ -17,6 +17,13 @@ struct ct_history_round *members_history_round(struct ct_members *m);
  * it is now the first of its generation. */
 bool members_history_record(struct ct_members *m, struct ct_failure *failure, int64_t happened_ns);
 
+/* Adds a loss that is to blame for nothing, behind all failures of this generation. The nodes have
+ * to know of it, because a lost one reports nothing. */
+void members_history_record_harmless(struct ct_members *m, struct ct_failure *loss, int64_t now_ns);
+
+/* The failure that is to blame for the end of this generation; NULL = there was none. */
+const struct ct_failure *members_history_first(const struct ct_members *m);
+
 /* Adds the texts of a failure to its record. STOPPED brings them after FAILED. */
 void members_history_complete(struct ct_members *m, struct ct_failure *failure);
 

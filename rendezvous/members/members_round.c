@@ -396,7 +396,7 @@ static int preempted_code(const struct ct_members *m)
 /* Called when all members of the world have stopped: begins another generation or ends the job. */
 static void end_stopping(struct ct_members *m, int64_t now_ns)
 {
-    const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
+    const struct ct_failure *first = members_history_first(m);
     bool done = m->unfinished == 0 && first == NULL;
     EACH_MEMBER(m, pos)
     {
@@ -459,7 +459,7 @@ static void add_news(struct ct_members *m, const struct ct_failure *first, bool 
 
 static void stop_world(struct ct_members *m, const char *why, bool will_restart, int64_t now_ns)
 {
-    const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
+    const struct ct_failure *first = members_history_first(m);
     m->will_restart = will_restart;
     begin_stopping(m, why, now_ns);
     struct ct_msg *msg = members_msg(m, CT_MSG_STOP);
@@ -552,9 +552,15 @@ static void lost_of_world(struct ct_members *m, const struct ct_member *was,
                           struct ct_failure *failure, int64_t now_ns)
 {
     char why[CT_FAILURE_WHAT_MAX];
-    bool serves = was->node_rank == 0;
+    /* A node whose workers have all finished is needed only if it has the workers' store, and some
+     * workers have not finished. */
+    bool harmless = was->finished && (was->node_rank != 0 || m->unfinished == 0);
+    /* A node may leave once it was asked to end, or the job is over. */
+    bool counts = m->preempted == 0 && was->told && members_state(m) != STATE_OVER;
     members_history_describe(failure, why, sizeof(why));
-    if (m->preempted == 0 && was->told) {
+    if (counts && harmless) {
+        members_history_record_harmless(m, failure, now_ns);
+    } else if (counts) {
         (void)members_history_record(m, failure, now_ns);
     }
     switch (members_state(m)) {
@@ -562,8 +568,7 @@ static void lost_of_world(struct ct_members *m, const struct ct_member *was,
         stop_world(m, why, true, now_ns);
         break;
     case STATE_RUNNING:
-        /* A node whose workers have all finished is needed only if it has the workers' store. */
-        if (!was->finished || serves) {
+        if (!harmless) {
             stop_world(m, why, may_go_on(m, failure, now_ns), now_ns);
         }
         break;

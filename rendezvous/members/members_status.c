@@ -322,7 +322,7 @@ static bool add_hang_problems(cJSON *problems, const struct ct_members *m)
 /* Adds what is wrong now. After a restart the failures before it are no problem any more. */
 static bool add_problems(cJSON *problems, const struct ct_members *m, int64_t now_ns)
 {
-    const struct ct_failure *first = ct_failure_history_first(&m->history, m->generation);
+    const struct ct_failure *first = members_history_first(m);
     char text[CT_FAILURE_WHAT_MAX];
     /* It is no problem if an elastic job has enough nodes and waits for more. */
     bool stuck =

@@ -196,6 +196,7 @@ static void test_a_job_is_over_when_all_nodes_have_finished(void **state)
     say(&s, 2, CT_MSG_LEAVE, 0);
     HEARS(&s, 2, "over=0 dropped");
     assert_true(members_done(s.members));
+    assert_int_equal(s.members->history.num_failures, 0); /* who leaves then is not lost */
     end(&s);
 }
 
@@ -225,6 +226,21 @@ static void test_loss_of_a_finished_node(void **state)
     say(&s, 1, CT_MSG_FINISHED, 0);
     say(&s, 3, CT_MSG_FINISHED, 0);
     HEARS(&s, 1, "over=0");
+    end(&s);
+
+    /* It is not to blame for what follows, but is on record. */
+    begin(&s, 2, 2, 0, 0);
+    run(&s, 2);
+    say(&s, 2, CT_MSG_FINISHED, 0);
+    gone(&s, 2);
+    s.now += S;
+    fails(&s, 1, 0, 0, 3);
+    say(&s, 1, CT_MSG_STOPPED, 0);
+    HEARS(&s, 1, "stop0 over=3");
+    assert_int_equal(s.nodes[1].last_failure.rank, 0);
+    assert_int_equal(s.members->history.num_failures, 2);
+    assert_int_equal(s.members->history.failures[1].node_rank, 1);
+    assert_int_equal(s.members->history.failures[1].time_ms, 5000 + 100000);
     end(&s);
 
     /* Node rank 0 has the workers' store. */
@@ -444,6 +460,20 @@ static void test_newcomer_to_a_job_that_ends(void **state)
     }
     HEARS(&s, 1, "stop0,again over=0");
     end(&s);
+
+    /* The loss of one of them, of whichever rank, does not make the job run again. */
+    for (int lost = 1; lost <= 2; lost++) {
+        begin(&s, 2, 4, 0, 0);
+        run(&s, 2);
+        join(&s, 3);
+        pass(&s, 201 * MS);
+        say(&s, 1, CT_MSG_FINISHED, 0);
+        say(&s, 2, CT_MSG_FINISHED, 0);
+        say(&s, 3 - lost, CT_MSG_STOPPED, 0);
+        gone(&s, lost);
+        HEARS(&s, 3 - lost, "stop0,again over=0");
+        end(&s);
+    }
 }
 
 /* ---- early failures ------------------------------------------------------------------------- */

@@ -71,23 +71,13 @@ static void describe_loss(struct members_failover *f)
 static int take_history(struct ct_members *m)
 {
     const struct ct_members_failover *options = &m->failover->options;
-    const struct ct_failure_history *from = options->history;
-    struct ct_failure_history *to = &m->history;
-    if (from != NULL) {
-        memcpy(to->rounds, from->rounds, sizeof(to->rounds));
-        to->num_rounds = from->num_rounds;
-        to->num_failures = from->num_failures;
-        for (int i = 0; i < CT_FAILURE_HISTORY_KEPT; i++) {
-            if (ct_failure_copy(&from->failures[i], &to->failures[i]) != 0) {
-                return CT_ENOMEM;
-            }
-        }
+    if (options->history != NULL && members_history_inherit(m, options->history) != 0) {
+        return CT_ENOMEM;
     }
-    uint64_t last = (to->num_rounds - 1) % CT_FAILURE_HISTORY_KEPT;
-    if (to->num_rounds == 0 || to->rounds[last].generation != m->generation) {
+    if (m->history.num_rounds == 0 || members_history_round(m)->generation != m->generation) {
         members_history_begin(m, &options->round);
     }
-    m->round_failures_from = to->num_failures;
+    m->round_failures_from = m->history.num_failures;
     return 0;
 }
 

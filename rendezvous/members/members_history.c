@@ -52,6 +52,21 @@ static void keep_texts(struct ct_members *m, struct ct_failure *failure)
     }
 }
 
+int members_history_inherit(struct ct_members *m, const struct ct_failure_history *from)
+{
+    struct ct_failure_history *to = &m->history;
+    memcpy(to->rounds, from->rounds, sizeof(to->rounds));
+    to->num_rounds = from->num_rounds;
+    to->num_failures = from->num_failures;
+    for (int i = 0; i < CT_FAILURE_HISTORY_KEPT; i++) {
+        if (ct_failure_copy(&from->failures[i], &to->failures[i]) != 0) {
+            return CT_ENOMEM;
+        }
+        keep_texts(m, &to->failures[i]);
+    }
+    return 0;
+}
+
 /* ---- the record ----------------------------------------------------------------------------- */
 
 /* Adds a failure before those of its generation whose `order_ns` is larger. Returns whether it is

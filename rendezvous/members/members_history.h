@@ -7,6 +7,10 @@
 
 #include "rendezvous/members/members_core.h"
 
+/* Copies the history of a former host into the empty one. CT_ENOMEM. */
+CT_MUST_CHECK int members_history_inherit(struct ct_members *m,
+                                          const struct ct_failure_history *from);
+
 /* Begins the record of a generation. */
 void members_history_begin(struct ct_members *m, const struct ct_history_round *round);
 

@@ -258,7 +258,7 @@ int members_join_begin(struct ct_members *m, const struct ct_msg_join *job, stru
         members_give(m, cost);
         return CT_ENOMEM;
     }
-    m->kept = cost;
+    m->kept += cost;
     m->places.count = places;
     m->job = *job;
     m->begun = true;

@@ -28,6 +28,7 @@
 #include "common/list.h"
 #include "rendezvous/admission/refusal_log.h"
 #include "rendezvous/http/http_load.h"
+#include "rendezvous/http/http_unadmitted.h"
 #include "rendezvous/http/page_ask_uv.h"
 #include "rendezvous/http/page_guard.h"
 #include "rendezvous/http/page_key.h"
@@ -48,6 +49,7 @@ struct peer {
     int64_t deadline_ns;
     int fd; /* the library's */
     struct ct_page_asker asker;
+    struct ct_http_unadmitted_conn unadmitted;
     struct ct_page_ask *held; /* its request for the end of the job; NULL = none waits */
     bool hears_end;           /* the answer to such a request is not sent yet */
 };
@@ -57,12 +59,13 @@ struct ct_http {
     struct ct_mhd mhd;
     struct MHD_Daemon *daemon; /* NULL until the first connection; then `mhd` and `poll` are made */
     uv_poll_t poll;
-    uv_timer_t timer;                  /* of the first deadline */
-    uv_idle_t idle;                    /* runs while the library has work left */
-    unsigned handles;                  /* not closed yet */
-    struct ct_list peers;              /* by deadline */
-    size_t unadmitted;                 /* peers that are not ours */
-    bool adding_ours, adding_admitted; /* for the peer that is being added */
+    uv_timer_t timer;                     /* of the first deadline */
+    uv_idle_t idle;                       /* runs while the library has work left */
+    unsigned handles;                     /* not closed yet */
+    struct ct_list peers;                 /* by deadline */
+    struct ct_http_unadmitted unadmitted; /* peers that are not ours */
+    bool adding_ours, adding_admitted;    /* for the peer that is being added */
+    const struct sockaddr *adding_addr;   /* its address */
     struct ct_http_source source;
     struct ct_page_live *live;
     struct ct_page_asks asks; /* a request that has to wait has its ct_page_ask as context */
@@ -160,7 +163,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
         http->stats.connections--;
         if (peer != NULL) {
             ct_list_remove(&peer->at_http);
-            http->unadmitted -= !peer->asker.ours;
+            ct_http_unadmitted_remove(&http->unadmitted, &peer->unadmitted);
             http->hearing -= peer->hears_end;
             ct_free(peer);
         }
@@ -179,7 +182,9 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **c
     peer->fd = fd;
     peer->asker.ours = http->adding_ours;
     peer->asker.admitted = http->adding_admitted;
-    http->unadmitted += !peer->asker.ours;
+    if (!peer->asker.ours) {
+        ct_http_unadmitted_add(&http->unadmitted, &peer->unadmitted, fd, http->adding_addr);
+    }
     ct_list_init(&peer->at_http);
     give_time(http, peer);
 }
@@ -606,6 +611,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
         right < (asks_worker(path) ? CT_PAGE_RIGHT_ALL : CT_PAGE_RIGHT_STATUS) &&
         ct_page_key_challenge(http->source.key, &peer->asker, &wanted, authorization, challenge);
     bool admitted = right != CT_PAGE_RIGHT_NONE;
+    if (admitted) {
+        ct_http_unadmitted_keep(&peer->unadmitted);
+    }
     bool page = is_of_page(http, connection, path) && method_is_known(method, path);
     http->stats.requests++;
     const struct ct_page_request asked = page_request(http, connection);
@@ -680,6 +688,7 @@ int ct_http_open(uv_loop_t *loop, const struct ct_http_source *source, int64_t r
         return ct_err_set(err, CT_ENOMEM, "no memory for the live page");
     }
     ct_list_init(&http->peers);
+    ct_http_unadmitted_init(&http->unadmitted, CT_HTTP_UNADMITTED);
     http->loop = loop;
     http->source = *source;
     ct_page_asks_init(&http->asks, &http->source, &http->mhd, on_resumed, http);
@@ -696,7 +705,7 @@ int ct_http_add(struct ct_http *http, int fd, bool ours, bool admitted, struct c
 {
     int rc = http->daemon == NULL ? start(http, err) : 0;
     if (rc == 0 && (http->stats.connections >= CT_HTTP_CONNECTIONS ||
-                    (!ours && http->unadmitted >= CT_HTTP_UNADMITTED))) {
+                    (!ours && !ct_http_unadmitted_make_room(&http->unadmitted)))) {
         rc = ct_err_set(err, CT_EBUSY, "all HTTP connections are taken; ask again");
     }
     if (rc != 0) {
@@ -708,6 +717,7 @@ int ct_http_add(struct ct_http *http, int fd, bool ours, bool admitted, struct c
     struct sockaddr_storage addr = {0};
     socklen_t len = sizeof(addr);
     (void)getpeername(fd, (struct sockaddr *)&addr, &len);
+    http->adding_addr = (const struct sockaddr *)&addr;
     if (http->mhd.add_connection(http->daemon, fd, (const struct sockaddr *)&addr, len) !=
         MHD_YES) {
         http->stats.refused++; /* the library has closed the socket */
@@ -720,6 +730,7 @@ int ct_http_add(struct ct_http *http, int fd, bool ours, bool admitted, struct c
 void ct_http_stats(const struct ct_http *http, struct ct_http_stats *out)
 {
     *out = http != NULL ? http->stats : (struct ct_http_stats){0};
+    out->refused += http != NULL ? http->unadmitted.ended : 0;
 }
 
 static void finish_if_last(struct ct_http *http)

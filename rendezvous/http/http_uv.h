@@ -34,9 +34,10 @@ CT_MUST_CHECK int ct_http_open(uv_loop_t *loop, const struct ct_http_source *sou
 
 /* Takes the socket, of which nothing has been read yet, and closes it in the end. A peer that is
  * not admitted gets only /healthz, unless it sends a key of source.key. Peers that are not
- * `ours`, such as other users of this machine, get CT_HTTP_UNADMITTED connections together. On
- * failure the socket stays the caller's: CT_EBUSY (all connections are taken), or a code that says
- * why HTTP, which the first connection starts, could not be started. */
+ * `ours`, such as other users of this machine, get CT_HTTP_UNADMITTED connections together; one
+ * more ends one that has asked for nothing that needs a right (http_unadmitted.h). On failure the
+ * socket stays the caller's: CT_EBUSY (all connections are taken), or a code that says why HTTP,
+ * which the first connection starts, could not be started. */
 CT_MUST_CHECK int ct_http_add(struct ct_http *http, int fd, bool ours, bool admitted,
                               struct ct_err *err);
 
@@ -52,7 +53,7 @@ bool ct_http_is_telling_end(const struct ct_http *http);
 struct ct_http_stats {
     size_t connections;
     uint64_t requests; /* answered */
-    uint64_t refused;  /* connections beyond the limit */
+    uint64_t refused;  /* connections beyond a limit, or ended to make room for another one */
     uint64_t timeouts; /* connections that took too long */
     uint64_t denied;   /* requests of peers that are not admitted, or of other pages */
 };

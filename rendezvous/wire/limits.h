@@ -105,7 +105,8 @@
 #define CT_HTTP_CONNECTIONS 256U
 
 /* How many HTTP connections may belong to peers that are not admitted and to other users of this
- * machine, so that they leave room for the user's own. */
+ * machine, so that they leave room for the user's own. One more ends one on which nothing was asked
+ * that needs a right. */
 #define CT_HTTP_UNADMITTED 32
 
 /* Connections answered without libmicrohttpd. One more ends the oldest that has not asked. */

@@ -8,6 +8,7 @@
 #include "rendezvous/ctrun-stat/stat_stacks.h"
 #include "rendezvous/http/page_key.h"
 #include "rendezvous/wire/json.h"
+#include "rendezvous/wire/limits.h"
 #include "rendezvous/wire/listen.h"
 #include "tests/lib/http_fixture.h"
 
@@ -50,6 +51,40 @@ static void test_a_key_admits_who_comes_from_elsewhere(void **state)
         hf_expect(f, stranger, cases[i].answer);
         (void)close(stranger);
     }
+    hf_close(f);
+}
+
+static void crowd_in(struct http_fixture *f, int crowd[CT_HTTP_UNADMITTED])
+{
+    for (int i = 0; i < CT_HTTP_UNADMITTED; i++) {
+        crowd[i] = hf_add(f, false);
+        hf_tell(crowd[i], "G");
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT); /* who has to make room ends */
+    }
+}
+
+/* Those who ask for nothing, of the same address here, could hold all connections that those may
+ * have who are not admitted. */
+static void test_who_has_no_key_locks_out_nobody_who_has_it(void **state)
+{
+    static const struct ct_token token = {.text = "0123456789abcdef", .len = 16};
+    static const char request[] = "GET / HTTP/1.1\r\nHost: x\r\n" READ_KEY "\r\n";
+    struct http_fixture *f = *state;
+    struct ct_page_key key = {.token = &token};
+    int crowd[CT_HTTP_UNADMITTED], more[CT_HTTP_UNADMITTED];
+    hf_open_with_token(f, &key);
+    crowd_in(f, crowd);
+    int reader = hf_add(f, false);
+    hf_tell(reader, request);
+    hf_expect(f, reader, "HTTP/1.1 200");
+    crowd_in(f, more); /* it is the oldest now, but keeps its connection */
+    hf_tell(reader, request);
+    hf_expect_within(f, reader, "HTTP/1.1 200");
+    for (int i = 0; i < CT_HTTP_UNADMITTED; i++) {
+        (void)close(crowd[i]);
+        (void)close(more[i]);
+    }
+    (void)close(reader);
     hf_close(f);
 }
 
@@ -369,6 +404,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_a_key_admits_who_comes_from_elsewhere, hf_set_up),
+        cmocka_unit_test_setup(test_who_has_no_key_locks_out_nobody_who_has_it, hf_set_up),
         cmocka_unit_test_setup(test_the_read_key_asks_no_worker, hf_set_up),
         cmocka_unit_test_setup(test_a_proof_of_the_token_admits_for_one_request, hf_set_up),
         cmocka_unit_test_setup(test_a_challenge_is_sent_only_where_it_is_needed, hf_set_up),

@@ -42,23 +42,16 @@ static void test_peers_that_are_not_admitted_get_healthz_alone(void **state)
     for (int i = 0; i < CT_HTTP_UNADMITTED; i++) {
         crowd[i] = hf_add(f, false);
     }
-    hf_expect(f, crowd[CT_HTTP_UNADMITTED - 1], "");
+    hf_expect(f, stranger, ""); /* the oldest made room for the last */
     assert_int_equal(hf_stats(f).refused, 1);
+    hf_tell(crowd[CT_HTTP_UNADMITTED - 1], HF_GET("/healthz"));
+    hf_expect(f, crowd[CT_HTTP_UNADMITTED - 1], "HTTP/1.1 200");
     hf_tell(friend, HF_GET("/healthz"));
     hf_expect(f, friend, "HTTP/1.1 200");
-    (void)close(stranger); /* makes room for another */
-    int64_t deadline = ct_deadline_in(NULL, HF_LONG_MS);
-    while (hf_stats(f).connections > CT_HTTP_UNADMITTED) {
-        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
-        assert_true(ct_clock_now(NULL) < deadline);
-    }
-    int next = hf_add(f, false);
-    hf_tell(next, HF_GET("/healthz"));
-    hf_expect(f, next, "HTTP/1.1 200");
+    (void)close(stranger);
     for (int i = 0; i < CT_HTTP_UNADMITTED; i++) {
         (void)close(crowd[i]);
     }
-    (void)close(next);
     (void)close(friend);
     hf_close(f);
 }
@@ -143,7 +136,17 @@ static void test_page_data_tells_how_the_job_has_ended(void **state)
     hf_close(f);
 }
 
-/* They may read what we may, on as few connections as strangers. */
+static void wait_for_connections(struct http_fixture *f, size_t count)
+{
+    int64_t deadline = ct_deadline_in(NULL, HF_LONG_MS);
+    while (hf_stats(f).connections > count) {
+        (void)uv_run(&f->loop, UV_RUN_NOWAIT);
+        assert_true(ct_clock_now(NULL) < deadline);
+    }
+}
+
+/* They may read what we may, on as few connections as strangers. Only those that have read nothing
+ * make room for others. */
 static void test_other_users_leave_room_for_us(void **state)
 {
     struct http_fixture *f = *state;
@@ -151,10 +154,19 @@ static void test_other_users_leave_room_for_us(void **state)
     int crowd[CT_HTTP_UNADMITTED + 1];
     for (int i = 0; i <= CT_HTTP_UNADMITTED; i++) {
         crowd[i] = hf_add_of(f, false, true);
+        if (i < CT_HTTP_UNADMITTED) {
+            hf_tell(crowd[i], HF_GET("/status"));
+            hf_expect(f, crowd[i], "HTTP/1.1 200");
+        }
     }
+    hf_expect(f, crowd[CT_HTTP_UNADMITTED], "");
     assert_int_equal(hf_stats(f).refused, 1);
-    hf_tell(crowd[0], HF_GET("/status"));
-    hf_expect(f, crowd[0], "HTTP/1.1 200");
+    (void)shutdown(crowd[0], SHUT_RDWR); /* makes room for another */
+    wait_for_connections(f, CT_HTTP_UNADMITTED - 1);
+    int next = hf_add_of(f, false, true);
+    hf_tell(next, HF_GET("/status"));
+    hf_expect(f, next, "HTTP/1.1 200");
+    (void)close(next);
     int friend = hf_add(f, true);
     hf_tell(friend, HF_GET("/status"));
     hf_expect(f, friend, "HTTP/1.1 200");
@@ -162,6 +174,29 @@ static void test_other_users_leave_room_for_us(void **state)
         (void)close(crowd[i]);
     }
     (void)close(friend);
+    hf_close(f);
+}
+
+/* A flood within one turn of the loop, in which no connection can end. */
+static void test_those_that_make_room_are_bounded(void **state)
+{
+    enum { COUNT = 2 * CT_HTTP_UNADMITTED + 1 };
+    struct http_fixture *f = *state;
+    int crowd[COUNT];
+    hf_open(f, HF_LONG_MS);
+    for (int i = 0; i < COUNT; i++) {
+        crowd[i] = hf_add(f, false);
+    }
+    assert_int_equal(hf_stats(f).connections, COUNT - 1);
+    assert_int_equal(hf_stats(f).refused, CT_HTTP_UNADMITTED + 1);
+    wait_for_connections(f, CT_HTTP_UNADMITTED);
+    int next = hf_add(f, false);
+    hf_tell(next, HF_GET("/healthz"));
+    hf_expect(f, next, "HTTP/1.1 200");
+    (void)close(next);
+    for (int i = 0; i < COUNT; i++) {
+        (void)close(crowd[i]);
+    }
     hf_close(f);
 }
 
@@ -420,6 +455,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_taken_for_http),
         cmocka_unit_test_setup(test_other_users_leave_room_for_us, hf_set_up),
+        cmocka_unit_test_setup(test_those_that_make_room_are_bounded, hf_set_up),
         cmocka_unit_test_setup(test_peers_that_are_not_admitted_get_healthz_alone, hf_set_up),
         cmocka_unit_test_setup(test_the_log_says_why_a_request_was_refused, hf_set_up),
         cmocka_unit_test_setup(test_page_data_tells_how_the_job_has_ended, hf_set_up),

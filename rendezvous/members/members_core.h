@@ -11,7 +11,7 @@
  *     members_history.c  failures and generations on record
  *     members_ban.c      which machines are left out
  *     members_budget.c   may another generation follow, and when?
- *     members_wait.c     which nodes the world waits for, in words
+ *     members_wait.c     which nodes the world waits for, in words, told to those who wait
  *     members_hang.c     does the whole job hang, and which rank holds it up
  *     members_status.c   the job in the status
  *     members_failover.c what is pledged, so that the job outlives its host
@@ -79,7 +79,8 @@ struct ct_member {
 
 /* Deadlines of the state machine; NEVER = none. */
 struct members_deadlines {
-    int64_t join_ns;      /* the world must have formed, and rank 0 must serve, by then */
+    int64_t join_ns;      /* the world must have formed, then it must be pledged, and then rank 0
+                             must serve, by then */
     int64_t settle_ns;    /* an elastic world that could form waits until then for more nodes */
     int64_t newcomers_ns; /* when the world is stopped to take in newcomers */
     int64_t say_ns;       /* when the waiting members are told which nodes are missing */

@@ -28,8 +28,9 @@
 /* Newcomers that join a running elastic job within this time share one restart. It is long enough
  * for the machines of one allocation, and short compared with the start of a worker. */
 #define NEWCOMERS_NS (200 * CT_NS_PER_MS)
-/* Waiting members are told at most this often: else each of n new nodes causes n messages. */
-#define WAITING_LEAST_NS CT_NS_PER_S
+/* However late a world forms, there is at least this time to pledge it, and then for rank 0 to
+ * serve. An etcd that chooses a leader takes seconds to answer, a loaded machine as many. */
+#define FORMING_LEAST_NS (30 * CT_NS_PER_S)
 
 static const struct ct_sm_state states[] = {
     [STATE_GATHERING] = {"gathering", CT_SM_BIT(STATE_FORMING) | CT_SM_BIT(STATE_OVER)},
@@ -73,6 +74,22 @@ static void tell_world(struct ct_members *m, struct ct_member *member, bool serv
     member->told = true;
     member->told_spare = false;
     members_send(m, member);
+}
+
+static void give_time_to_form(struct ct_members *m, int64_t now_ns)
+{
+    int64_t least_ns = now_ns + FORMING_LEAST_NS;
+    if (m->due.join_ns == NEVER || m->due.join_ns < least_ns) {
+        m->due.join_ns = least_ns;
+    }
+}
+
+/* Tells rank 0 of the world, before all others. */
+static void begin_to_serve(struct ct_members *m, int64_t now_ns)
+{
+    give_time_to_form(m, now_ns);
+    (void)members_msg(m, CT_MSG_WORLD);
+    tell_world(m, m->server, true);
 }
 
 /* Fills `sorted` with the members of the next world: those of the last one, then the others in the
@@ -170,7 +187,8 @@ static void begin_generation(struct ct_members *m, int n, int64_t now_ns)
     m->master_addr[0] = '\0';
     m->master_port = 0;
     m->ports[0] = '\0';
-    m->due.settle_ns = m->due.say_ns = NEVER; /* join_ns stays until rank 0 serves */
+    m->due.settle_ns = m->due.say_ns = NEVER;
+    give_time_to_form(m, now_ns);
     m->settled = false;
     for (int i = 0; i < n; i++) {
         struct ct_member *member = m->sorted[i];
@@ -205,18 +223,8 @@ static void form_world(struct ct_members *m, int64_t now_ns)
     }
     begin_generation(m, n, now_ns);
     if (!m->pledging) {
-        (void)members_msg(m, CT_MSG_WORLD);
-        tell_world(m, m->server, true);
+        begin_to_serve(m, now_ns);
     }
-}
-
-/* Decides when waiting members are told again: now, if they could have been for a while. */
-static void plan_waiting(struct ct_members *m, int64_t now_ns)
-{
-    int64_t first = m->gather_ns + CT_WAITING_FIRST_MS * CT_NS_PER_MS;
-    int64_t next = m->said_ns == INT64_MIN ? first : m->said_ns + WAITING_LEAST_NS;
-    next = next > now_ns ? next : now_ns;
-    m->due.say_ns = next < m->due.say_ns ? next : m->due.say_ns;
 }
 
 /* Called when somebody came or went: forms the world if there is none and it is complete. */
@@ -226,7 +234,7 @@ static void form_if_complete(struct ct_members *m, int64_t now_ns)
         return;
     }
     int there = members_ban_eligible(m);
-    plan_waiting(m, now_ns);
+    members_wait_plan(m, now_ns);
     if (there < m->job.min_nodes || m->due.pause_ns != NEVER) {
         m->due.settle_ns = NEVER;
         m->settled = false;
@@ -308,17 +316,6 @@ void members_round_serving(struct ct_members *m, const struct ct_msg *serving, i
     place_newcomers(m, now_ns);
 }
 
-/* Tells all members whom the world waits for. */
-static void say_waiting(struct ct_members *m, int64_t now_ns)
-{
-    struct ct_msg *msg = members_msg(m, CT_MSG_WAITING);
-    members_wait_text(m, now_ns, msg->text, sizeof(msg->text));
-    ct_log(m->options.log, CT_LOG_INFO, "job %s: %s", m->job.run_id, msg->text);
-    members_send_all(m);
-    m->said_ns = now_ns;
-    m->due.say_ns = now_ns + CT_WAITING_AGAIN_MS * CT_NS_PER_MS;
-}
-
 /* ---- the end of the job --------------------------------------------------------------------- */
 
 static void end_round(struct ct_members *m, const char *why, int64_t now_ns)
@@ -372,8 +369,7 @@ static void decided(struct ct_members *m, enum ct_proposal done, int64_t now_ns)
         send_over(m);
     } else if (done == CT_PROPOSAL_WORLD) {
         m->pledging = false;
-        (void)members_msg(m, CT_MSG_WORLD);
-        tell_world(m, m->server, true);
+        begin_to_serve(m, now_ns);
     } else if (done == CT_PROPOSAL_TAKE_OVER) {
         form_if_complete(m, now_ns);
     }
@@ -730,6 +726,10 @@ static void take_newcomers(struct ct_members *m, int64_t now_ns)
 static void join_timeout(struct ct_members *m, int64_t now_ns)
 {
     char why[CT_FAILURE_WHAT_MAX];
+    if (members_state(m) == STATE_FORMING && m->pledging) {
+        stop_world(m, "the world was not pledged in time", true, now_ns); /* it is nobody's fault */
+        return;
+    }
     if (members_state(m) == STATE_FORMING) {
         members_round_left(m, m->server, CT_FAILURE_SILENT,
                            "it did not open the workers' store in time", true, now_ns);
@@ -769,7 +769,7 @@ void members_round_tick(struct ct_members *m, int64_t now_ns)
         take_newcomers(m, now_ns);
     }
     if (m->due.say_ns <= now_ns) {
-        say_waiting(m, now_ns);
+        members_wait_tell(m, now_ns);
     }
 }
 

@@ -18,6 +18,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Waiting members are told at most this often: else each of n new nodes causes n messages. */
+#define WAITING_LEAST_NS CT_NS_PER_S
+
 /* How many nodes that left are described one by one. */
 #define GONE_SHOWN 3
 
@@ -225,4 +228,24 @@ void members_wait_text(const struct ct_members *m, int64_t now_ns, char *out, si
     if (more > 0) {
         add(out, size, "; up to %d more may join", more);
     }
+}
+
+/* ---- telling -------------------------------------------------------------------------------- */
+
+void members_wait_plan(struct ct_members *m, int64_t now_ns)
+{
+    int64_t first = m->gather_ns + CT_WAITING_FIRST_MS * CT_NS_PER_MS;
+    int64_t next = m->said_ns == INT64_MIN ? first : m->said_ns + WAITING_LEAST_NS;
+    next = next > now_ns ? next : now_ns;
+    m->due.say_ns = next < m->due.say_ns ? next : m->due.say_ns;
+}
+
+void members_wait_tell(struct ct_members *m, int64_t now_ns)
+{
+    struct ct_msg *msg = members_msg(m, CT_MSG_WAITING);
+    members_wait_text(m, now_ns, msg->text, sizeof(msg->text));
+    ct_log(m->options.log, CT_LOG_INFO, "job %s: %s", m->job.run_id, msg->text);
+    members_send_all(m);
+    m->said_ns = now_ns;
+    m->due.say_ns = now_ns + CT_WAITING_AGAIN_MS * CT_NS_PER_MS;
 }

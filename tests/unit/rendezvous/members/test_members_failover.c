@@ -9,6 +9,7 @@
 #include "common/exit_code.h"
 #include "tests/lib/fault.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,6 +58,31 @@ static void test_a_node_that_is_lost_before_it_has_pledged_is_replaced(void **st
     pledge(&s, 3);
     HEARS(&s, 1, "record world1:0/2,0/4,serve");
     end(&s);
+}
+
+/* The last node comes just before join_timeout, which is 60 s. */
+static void test_a_world_that_is_pledged_late_loses_nobody(void **state)
+{
+    (void)state;
+    for (int again = 0; again < 2; again++) {
+        struct scene s;
+        char want[64];
+        begin_failover(&s, 2, 2, 0, 0, &first_host);
+        join(&s, 1);
+        pass(&s, 59 * S);
+        join(&s, 2);
+        forget(&s);
+        pass(&s, again ? 31 * S : 29 * S);
+        HEARS(&s, 1, again ? "record" : ""); /* of another attempt */
+        pledge(&s, 1);
+        pledge(&s, 2);
+        (void)snprintf(want, sizeof(want), "record world%d:0/2,0/4,serve", again);
+        HEARS(&s, 1, want);
+        pass(&s, 29 * S);
+        say(&s, 1, CT_MSG_SERVING, again);
+        HEARS(&s, 1, "");
+        end(&s);
+    }
 }
 
 /* Only the first nodes are asked, and the world is void without any other one, too. */
@@ -737,6 +763,7 @@ int main(void)
         cmocka_unit_test(test_a_node_that_knows_more_than_the_host_is_not_taken),
         cmocka_unit_test(test_a_world_is_told_when_all_have_pledged_it),
         cmocka_unit_test(test_a_node_that_is_lost_before_it_has_pledged_is_replaced),
+        cmocka_unit_test(test_a_world_that_is_pledged_late_loses_nobody),
         cmocka_unit_test(test_a_node_without_a_vote_is_lost_before_all_have_pledged),
         cmocka_unit_test(test_a_node_that_is_left_out_pledges_too),
         cmocka_unit_test(test_the_end_is_told_when_all_have_pledged_it),

@@ -32,6 +32,7 @@ int ct_members_new(const struct ct_members_options *options, struct ct_members *
     m->options = *options;
     m->options.job = NULL;
     m->options.expected = NULL;
+    m->places.budget = options->budget;
     ct_list_init(&m->all);
     ct_list_init(&m->silence);
     m->generation = -1;

@@ -88,9 +88,15 @@ static int expected_place(const struct members_places *places, const char *host)
 
 static void free_gone(struct members_places *places, struct members_place *place)
 {
-    places->num_gone -= place->gone != NULL;
+    if (place->gone == NULL) {
+        return;
+    }
+    if (places->budget != NULL) {
+        ct_budget_give(places->budget, place->gone->charged);
+    }
     ct_free(place->gone);
     place->gone = NULL;
+    places->num_gone--;
 }
 
 /* Returns the free place that this host had and left; -1 = none, or too many have left. */
@@ -127,24 +133,39 @@ void members_place_release(struct members_places *places, const struct ct_member
     }
 }
 
-void members_place_lost(struct members_places *places, int at, const char *host,
-                        const char *address, int64_t now_ns)
+static struct members_gone *new_gone(const struct members_places *places, const char *host,
+                                     const char *address, int64_t now_ns)
 {
-    if (at < 0 || at >= places->count || places->at[at].wisher != NULL) {
-        return;
-    }
     size_t host_size = strlen(host) + 1, address_size = strlen(address) + 1;
-    struct members_gone *gone = ct_malloc(sizeof(*gone) + host_size + address_size);
+    size_t size = sizeof(struct members_gone) + host_size + address_size;
+    size_t cost = size + CT_BLOCK_COST;
+    if (places->budget != NULL && !ct_budget_take(places->budget, cost)) {
+        return NULL;
+    }
+    struct members_gone *gone = ct_malloc(size);
+    if (gone == NULL && places->budget != NULL) {
+        ct_budget_give(places->budget, cost);
+    }
     if (gone != NULL) {
+        gone->charged = cost;
         gone->left_ns = now_ns;
         gone->host = (char *)(gone + 1);
         gone->address = gone->host + host_size;
         memcpy(gone->host, host, host_size);
         memcpy(gone->address, address, address_size);
     }
+    return gone;
+}
+
+void members_place_lost(struct members_places *places, int at, const char *host,
+                        const char *address, int64_t now_ns)
+{
+    if (at < 0 || at >= places->count || places->at[at].wisher != NULL) {
+        return;
+    }
     free_gone(places, &places->at[at]);
-    places->at[at].gone = gone;
-    places->num_gone += gone != NULL;
+    places->at[at].gone = new_gone(places, host, address, now_ns);
+    places->num_gone += places->at[at].gone != NULL;
 }
 
 void members_place_remember(struct members_places *places, const struct ct_member *member,

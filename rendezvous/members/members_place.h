@@ -9,12 +9,15 @@
 #include "common/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+struct ct_budget;
 struct ct_member;
 
 /* A node that left its place. One block, with the texts behind it. */
 struct members_gone {
+    size_t charged; /* to the budget */
     int64_t left_ns;
     char *host, *address;
 };
@@ -28,9 +31,10 @@ struct members_place {
 struct members_places {
     struct members_place *at;
     int count;
-    int num_gone;        /* places whose `gone` is not NULL */
-    char **expected;     /* host names by node rank, as a scheduler or --hosts gives them */
-    int *expected_order; /* indices of `expected` in the order of names, for a binary search */
+    int num_gone;             /* places whose `gone` is not NULL */
+    struct ct_budget *budget; /* counts the memory of those; NULL = no limit. Borrowed */
+    char **expected;          /* host names by node rank, as a scheduler or --hosts gives them */
+    int *expected_order;      /* indices of `expected` in the order of names, for a binary search */
     int num_expected;
 };
 
@@ -51,7 +55,7 @@ void members_place_take(struct members_places *places, struct ct_member *member)
 void members_place_release(struct members_places *places, const struct ct_member *member);
 
 /* Notes that the member has left the place that it had. Call members_place_release() before.
- * Without memory nothing is noted. */
+ * Without memory, or room in the budget, nothing is noted. */
 void members_place_remember(struct members_places *places, const struct ct_member *member,
                             int64_t now_ns);
 

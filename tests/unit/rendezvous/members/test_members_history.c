@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The record of failures and the budget of memory. end() wants all of the budget back.
+ * What is remembered of failures and of nodes that left, and the budget of memory. end() wants all
+ * of the budget back.
  */
 #include "tests/lib/members_scene.h"
 
@@ -71,9 +72,32 @@ static void test_what_a_former_host_has_recorded_is_counted(void **state)
     free(history);
 }
 
+/* One agent could come and go at each place. */
+static void test_nodes_that_left_are_counted(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 4, 4, 0, 0);
+    join_as(&s, 1, 0);
+    size_t before = s.budget.used;
+    join_as(&s, 2, 1);
+    gone(&s, 2);
+    size_t one = s.budget.used;
+    assert_true(one > before + sizeof(struct members_gone));
+    join_as(&s, 2, 1); /* nobody is missing there any more */
+    gone(&s, 2);
+    assert_int_equal(s.budget.used, one);
+    join_as(&s, 3, 2);
+    s.budget.max = s.budget.used;
+    gone(&s, 3);
+    assert_int_equal(s.budget.used, one); /* there was no room to remember it */
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nodes_that_left_are_counted),
         cmocka_unit_test(test_what_a_former_host_has_recorded_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

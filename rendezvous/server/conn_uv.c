@@ -151,8 +151,8 @@ static void answer_wait(struct ct_conn *conn)
     int rc = ct_session_answer_wait(&conn->session);
     if (rc != 0) {
         if (!conn->ending) { /* otherwise the reason has been logged */
-            ct_conn_log_end(conn, CT_LOG_WARNING,
-                            rc == CT_ELIMIT ? CT_SESSION_LAGS : "out of memory");
+            ct_conn_hub_of(conn)->protocol_errors += rc == CT_ELIMIT;
+            ct_conn_log_fault(conn, rc, rc == CT_ELIMIT ? CT_SESSION_LAGS : "out of memory");
         }
         ct_conn_close(conn);
     }

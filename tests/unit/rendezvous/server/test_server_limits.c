@@ -256,6 +256,31 @@ static void test_slow_reader_stalls_itself_alone(void **state)
     (void)close(other);
 }
 
+/* One change of a key may end thousands of watchers. */
+static void test_those_who_read_no_notices_are_told_of_once_a_second(void **state)
+{
+    struct server_fixture *f = *state;
+    enum { WATCHERS = 2 };
+    int watchers[WATCHERS], writer = ct_sf_client(f);
+    for (int i = 0; i < WATCHERS; i++) {
+        watchers[i] = ct_sf_client(f);
+        ct_sf_tell(watchers[i], SF_B("\x07\x02" SF_Z7 "/k")); /* WATCH_KEY of PyTorch 1.13 */
+        ct_sf_expect(f, watchers[i], SF_B("\x03"));
+    }
+    free(store_big(f, writer));
+    for (int i = 0; i < 8; i++) { /* the kernel may take the first notices */
+        ct_sf_tell(writer, SF_B(SF_SET_K_V SF_PING));
+        ct_sf_expect(f, writer, SF_B(SF_PONG));
+    }
+    assert_int_equal(ct_sf_stats(f).protocol_errors, WATCHERS);
+    assert_int_equal(f->warnings, 1);
+    assert_non_null(strstr(f->last_warning, "it does not read the notices"));
+    for (int i = 0; i < WATCHERS; i++) {
+        (void)close(watchers[i]);
+    }
+    (void)close(writer);
+}
+
 static void test_close_while_replies_are_unsent(void **state)
 {
     struct server_fixture *f = *state;
@@ -503,6 +528,7 @@ int main(void)
         WITH_SERVER(test_who_sends_much_does_not_hold_up_the_others),
         WITH_SERVER(test_a_flood_of_connections_does_not_hold_up_the_others),
         WITH_SERVER(test_slow_reader_stalls_itself_alone),
+        WITH_SERVER(test_those_who_read_no_notices_are_told_of_once_a_second),
         WITH_SERVER(test_close_while_replies_are_unsent),
         WITH_SERVER(test_reader_that_leaves),
         WITH_SERVER(test_port_in_use_names_the_holder),

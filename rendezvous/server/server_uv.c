@@ -10,7 +10,8 @@
  * ct_server_drain() closes the listeners, and each connection when it is idle. After the last one,
  * or when the timer fires, ct_server_close() follows.
  *
- * If very many connections come, a turn of the loop accepts CT_TURN_ACCEPTS of them.
+ * If very many connections come, a turn of the loop accepts CT_TURN_ACCEPTS of them at each
+ * listener, so that a flood at one address does not close the others.
  *
  * Failure modes: sockets are bound and listen before a handle is made, so that nothing has to be
  * undone if the port is in use. Without descriptors a spare one is given up for a moment to accept
@@ -42,8 +43,9 @@ struct listener {
     uv_poll_t poll;
     int fd;
     struct ct_server *server;
-    int held;   /* a connection that waits for memory; -1 = none */
-    bool stale; /* that connection is of a generation that is over */
+    int held;              /* a connection that waits for memory; -1 = none */
+    bool stale;            /* that connection is of a generation that is over */
+    unsigned turn_accepts; /* connections taken in this turn of the loop */
 };
 
 struct ct_server {
@@ -58,7 +60,6 @@ struct ct_server {
     uint16_t port;
     unsigned handles; /* listeners, timers, idle and check handle, HTTP and agents, until closed */
     bool closing;
-    unsigned turn_accepts; /* connections taken in this turn of the loop */
     uint64_t accepted, refused;
     ct_server_close_fn close_cb;
     void *close_data;
@@ -229,11 +230,10 @@ static void pause_listener(struct listener *listener, int errnum)
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct listener *listener = CT_CONTAINER_OF(poll, struct listener, poll);
-    struct ct_server *server = listener->server;
     (void)status; /* what is wrong is told by accept4() */
     (void)events;
-    while (listener->held < 0 && server->turn_accepts < CT_TURN_ACCEPTS) {
-        server->turn_accepts++;
+    while (listener->held < 0 && listener->turn_accepts < CT_TURN_ACCEPTS) {
+        listener->turn_accepts++;
         int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         int errnum = fd >= 0 ? 0 : errno;
         if (errnum == EMFILE || errnum == ENFILE) {
@@ -276,8 +276,8 @@ static void accept_held(struct ct_server *server)
 {
     for (size_t i = 0; i < server->num_listeners && !server->closing; i++) {
         struct listener *listener = &server->listeners[i];
-        if (listener->held >= 0) {
-            server->turn_accepts++;
+        if (listener->held >= 0 && listener->turn_accepts < CT_TURN_ACCEPTS) {
+            listener->turn_accepts++;
             take(listener, listener->held, listener->stale);
             poll_listener(listener);
         }
@@ -288,9 +288,7 @@ static void on_conn_closed(struct ct_conn_hub *hub)
 {
     struct ct_server *server = CT_CONTAINER_OF(hub, struct ct_server, hub);
     close_if_drained(server);
-    if (server->turn_accepts < CT_TURN_ACCEPTS) {
-        accept_held(server);
-    }
+    accept_held(server);
     finish_if_last(server);
 }
 
@@ -373,7 +371,9 @@ static void on_turn_end(uv_check_t *check)
 {
     struct ct_server *server = CT_CONTAINER_OF(check, struct ct_server, hub.turn_end);
     ct_conn_hub_end_turn(&server->hub);
-    server->turn_accepts = 0;
+    for (size_t i = 0; i < server->num_listeners; i++) {
+        server->listeners[i].turn_accepts = 0;
+    }
     accept_held(server);
 }
 

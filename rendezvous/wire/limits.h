@@ -63,8 +63,8 @@
 /* Entries of one write vector. IOV_MAX is 1024; 64 keep the array small on the stack. */
 #define CT_OUT_IOV_MAX 64
 
-/* Connections accepted in a turn of the loop before clients are served; each takes some 11 us.
- * Accepting could go on for as long as new ones come fast enough. */
+/* Connections accepted at each address in a turn of the loop before clients are served; each takes
+ * some 11 us. Accepting could go on for as long as new ones come fast enough. */
 #define CT_TURN_ACCEPTS 64
 
 /* How long the server waits before it tries again to accept a connection when it cannot even refuse

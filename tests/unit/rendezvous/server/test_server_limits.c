@@ -75,6 +75,34 @@ static void test_a_flood_of_connections_does_not_hold_up_the_others(void **state
     }
 }
 
+/* They took all connections that a turn accepts, so nobody was accepted at another address. */
+static void test_a_flood_at_one_address_leaves_the_others_open(void **state)
+{
+    struct server_fixture *f = *state;
+    enum { FLOOD = 2 * CT_TURN_ACCEPTS };
+    static const char *const hosts[] = {"127.0.0.1", "127.0.0.2"};
+    const struct ct_server_options options = {.hosts = hosts, .num_hosts = 2};
+    int flood[FLOOD];
+    ct_server_close(f->server, NULL, NULL);
+    assert_int_equal(ct_server_open(&f->loop, &options, &f->server, NULL), 0);
+    for (int i = 0; i < FLOOD; i++) {
+        flood[i] = ct_sf_client(f);
+    }
+    const struct sockaddr_in addr = {.sin_family = AF_INET,
+                                     .sin_port = htons(ct_server_port(f->server)),
+                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1)};
+    int other = ct_sf_client_at((const struct sockaddr *)&addr, sizeof(addr));
+    assert_true(other >= 0);
+    while (ct_sf_stats(f).accepted == 0) {
+        ct_sf_turn(f);
+    }
+    assert_int_equal(ct_sf_stats(f).accepted, CT_TURN_ACCEPTS + 1);
+    for (int i = 0; i < FLOOD; i++) {
+        (void)close(flood[i]);
+    }
+    (void)close(other);
+}
+
 /* ---- binding -------------------------------------------------------------------------------- */
 
 static void test_port_in_use_names_the_holder(void **state)
@@ -531,6 +559,7 @@ int main(void)
         WITH_SERVER(test_those_who_read_no_notices_are_told_of_once_a_second),
         WITH_SERVER(test_close_while_replies_are_unsent),
         WITH_SERVER(test_reader_that_leaves),
+        WITH_SERVER(test_a_flood_at_one_address_leaves_the_others_open),
         WITH_SERVER(test_port_in_use_names_the_holder),
         WITH_SERVER(test_bad_hosts),
         WITH_SERVER(test_all_addresses),

@@ -320,6 +320,11 @@ static const struct golden goldens[] = {
      NULL,
      "a dstack task: nodes=2 node=1 nproc=8 first=10.0.0.5 hosts=10.0.0.5,10.0.0.6 "
      "job=dstack-brave-fox-1"},
+    {"dstack, one node",
+     {"DSTACK_NODES_NUM=1", "DSTACK_NODE_RANK=0", "DSTACK_NODES_IPS=10.0.0.5"},
+     NULL,
+     NULL,
+     "a dstack task: nodes=1 node=0 first=10.0.0.5 hosts=10.0.0.5"},
     {"SkyPilot, without GPUs",
      {"SKYPILOT_NODE_RANK=2", "SKYPILOT_NODE_IPS=10.0.0.5\n10.0.0.6\n10.0.0.7\n",
       "SKYPILOT_NUM_NODES=3", "SKYPILOT_NUM_GPUS_PER_NODE=0", "SKYPILOT_TASK_ID=sky-1_job_2"},

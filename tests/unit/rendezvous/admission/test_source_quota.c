@@ -74,6 +74,12 @@ static void test_of_many_addresses_the_oldest_goes(void **state)
     }
     assert_true(ct_source_quota_is_over(&quota, &source));
     assert_int_equal(source, -1);
+
+    ct_source_quota_init(&quota, 5);
+    quota.held[0] = quota.held[1] = 3; /* the half is not more than the half */
+    quota.count = 6;
+    assert_true(ct_source_quota_is_over(&quota, &source));
+    assert_int_equal(source, -1);
 }
 
 static void test_a_peer_that_is_gone_has_no_address(void **state)

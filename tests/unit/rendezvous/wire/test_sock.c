@@ -13,6 +13,8 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Far beyond what anything here takes; a hang must fail, a slow machine must not. */
@@ -69,6 +71,26 @@ static void test_pieces_arrive_as_one_stream(void **state)
         ct_sock_recv_some(pair->ours, got, 8, ct_deadline_in(NULL, LONG_MS), &some, &err), 0);
     assert_int_equal(some, 1);
     assert_int_equal(got[0], 'z');
+}
+
+static void test_what_comes_later_is_put_behind_what_has_come(void **state)
+{
+    struct pair *pair = *state;
+    struct ct_err err = {0};
+    char got[8] = "";
+    assert_int_equal(send(pair->theirs, "ab", 2, 0), 2);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const struct timespec moment = {.tv_nsec = 20 * CT_NS_PER_MS};
+        (void)nanosleep(&moment, NULL);
+        _exit(send(pair->theirs, "cd", 2, 0) != 2);
+    }
+    assert_int_equal(ct_sock_recv(pair->ours, got + 2, 4, ct_deadline_in(NULL, LONG_MS), &err), 0);
+    assert_string_equal(got + 2, "abcd");
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 static void test_nothing_to_send_is_sent_at_once(void **state)
@@ -206,6 +228,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_pieces_arrive_as_one_stream, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_what_comes_later_is_put_behind_what_has_come, set_up,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(test_nothing_to_send_is_sent_at_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_silent_peer_times_out, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_peer_that_does_not_read_times_out, set_up,

@@ -31,7 +31,7 @@ _Static_assert(sizeof(((struct sync_page *)0)->token) == (size_t)TOKEN_BYTES * 2
  * ranks of a machine have the same kernel, and so the same offsets. */
 static size_t unit(void)
 {
-    return (size_t)sysconf(_SC_PAGESIZE);
+    return (size_t)getpagesize();
 }
 
 bool shm_round_up(size_t bytes, size_t *out)

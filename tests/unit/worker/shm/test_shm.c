@@ -17,13 +17,13 @@
 #include <unistd.h>
 
 /* What the kernel has for a page of memory; 0 = what it really has. */
-static long page_size;
+static int page_size;
 
-long __real_sysconf(int name);
-long __wrap_sysconf(int name);
-long __wrap_sysconf(int name)
+int __real_getpagesize(void);
+int __wrap_getpagesize(void);
+int __wrap_getpagesize(void)
 {
-    return name == _SC_PAGESIZE && page_size != 0 ? page_size : __real_sysconf(name);
+    return page_size != 0 ? page_size : __real_getpagesize();
 }
 
 #define TOKEN "00112233445566778899aabbccddeeff"

@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 /* Counts the values of the text, and a few too many. cJSON keeps 64 bytes for each, so that a text
- * of two bytes per value takes 32 times its length. A text that is no JSON gets some number; it is
- * for the parser to refuse it. */
+ * of two bytes per value takes 32 times its length. A text that is no JSON is counted, too,
+ * and the parser refuses it. */
 size_t ct_json_count_values(const char *text, size_t len);
 
 #endif

@@ -44,8 +44,8 @@ void ct_oom_open(struct ct_oom *oom, const struct ct_oom_roots *roots);
 void ct_oom_follow_log(struct ct_oom *oom, const struct ct_oom_roots *roots);
 void ct_oom_fini(struct ct_oom *oom); /* repeated calls are allowed */
 
-/* To be called every few seconds: what was killed before the last call but one is no evidence any
- * more, for the process that dies now was another one. */
+/* To be called every few seconds. Two calls after a kill, it is no evidence any more: it cannot be
+ * the reason why a worker dies now. */
 void ct_oom_look(struct ct_oom *oom);
 
 /* For a process `pid` that died of a SIGKILL which ctrun did not send. Appends the evidence that

@@ -222,26 +222,22 @@ class Worker(python_package.Case):
         self.assertIn("no such data", result.err)
         self.assertNotIn("generation 1", result.err)
 
-    def test_a_permanent_error_keeps_the_progress_that_was_told(self):
-        text = (
-            "import ctworker, sys\nctworker.progress(7)\nctworker.progress(8)\n"
-            "ctworker.report_error('x', permanent=True)\nsys.exit(9)"
-        )
+    def assert_keeps_its_progress(self, line):
+        """A worker has completed step 8, runs this line, and fails."""
+        text = f"import ctworker, subprocess, sys\nctworker.progress(7)\nctworker.progress(8)\n{line}\nsys.exit(9)"
         report = self.tmp / "report.json"
         result = self.python_job(1, text, "--report", report).wait()
         self.assertEqual(result.code, 9, result)
         self.assertEqual(json.loads(report.read_text())["first_failure"].get("last_step"), 8, result)
 
+    def test_a_permanent_error_keeps_the_progress_that_was_told(self):
+        self.assert_keeps_its_progress("ctworker.report_error('x', permanent=True)")
+
     def test_a_child_that_opens_the_job_keeps_the_progress_of_its_parent(self):
         """As a data loader that is spawned does, which imports the main script again."""
-        text = (
-            "import ctworker, subprocess, sys\nctworker.progress(7)\nctworker.progress(8)\n"
-            "subprocess.run([sys.executable, '-c', 'import ctworker; ctworker.job()'], check=True)\nsys.exit(9)"
+        self.assert_keeps_its_progress(
+            "subprocess.run([sys.executable, '-c', 'import ctworker; ctworker.job()'], check=True)"
         )
-        report = self.tmp / "report.json"
-        result = self.python_job(1, text, "--report", report).wait()
-        self.assertEqual(result.code, 9, result)
-        self.assertEqual(json.loads(report.read_text())["first_failure"].get("last_step"), 8, result)
 
     def test_a_fork_does_not_use_the_connection_of_its_parent(self):
         """An answer went to whichever process read first."""

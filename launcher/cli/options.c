@@ -475,13 +475,6 @@ static int check_together(const struct ct_options *options, struct ct_err *err)
     if (options->module && options->no_python) {
         return ct_err_set(err, CT_EINVAL, "--module and --no-python exclude each other");
     }
-    if (options->node_rank >= options->max_nodes + options->spares &&
-        ct_option_given(options, CT_OPT_NNODES) != CT_GIVEN_NOT) {
-        return ct_err_set(err, CT_EINVAL,
-                          "--node-rank %d: ranks of %d node%s go from 0 to %d (see --nnodes)",
-                          options->node_rank, options->max_nodes,
-                          options->max_nodes == 1 ? "" : "s", options->max_nodes - 1);
-    }
     if (options->has_endpoint && !options->endpoint.has_port && !options->standalone &&
         options->backend == CT_RDZV_STATIC) {
         return ct_err_set(err, CT_EINVAL,

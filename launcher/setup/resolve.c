@@ -180,12 +180,15 @@ static void resolve_nodes(const struct resolver *r)
 static int check_node_rank(const struct resolver *r)
 {
     const struct ct_resolved *out = r->out;
-    if (out->node_rank < out->max_nodes + r->options->spares) {
+    int spares = r->options->spares, nodes = out->max_nodes + spares;
+    if (out->node_rank < nodes) {
         return 0;
     }
-    return ct_err_set(
-        r->err, CT_EINVAL, "--node-rank %d: ranks of %d node%s go from 0 to %d (see --nnodes)",
-        out->node_rank, out->max_nodes, out->max_nodes == 1 ? "" : "s", out->max_nodes - 1);
+    return ct_err_set(r->err, CT_EINVAL,
+                      "--node-rank %d: the ranks of %d node%s%s go from 0 to %d (see --nnodes%s)",
+                      out->node_rank, nodes, nodes == 1 ? "" : "s",
+                      spares > 0 ? ", spares included," : "", nodes - 1,
+                      spares > 0 ? " and --spares" : "");
 }
 
 /* The scheduler's number of devices counts only if the user gives neither workers nor nodes: with

@@ -323,7 +323,6 @@ static const struct row rows[] = {
     {{"-n", "4097", "x"}, {NULL}, "-n: '4097'", NULL},
     {{"-n", "2x", "x"}, {NULL}, "-n: '2x'", NULL},
     {{"-n", "xpu", "x"}, {NULL}, "xpu is not supported yet", NULL},
-    {{"--nnodes", "2", "--node-rank", "2", "x"}, {NULL}, "ranks of 2 nodes go from 0 to 1", NULL},
     {{"--sp", "-1", "x"}, {NULL}, "--spares: '-1'", NULL},
     {{"--nnodes", "2:1", "x"}, {NULL}, "--nnodes: '2:1'", NULL},
     {{"--nnodes", "1:2:3", "x"}, {NULL}, "--nnodes: '1:2:3'", NULL},

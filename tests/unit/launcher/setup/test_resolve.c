@@ -183,6 +183,14 @@ static const struct row rows[] = {
      {SLURM("1", "1", "0", "2", "1(x2)")},
      "agent nodes=2:2<--nnodes node=0<--node-rank n=1<default at=h<--master-addr "
      "port<--master-port id=slurm-7.0<SLURM_JOB_ID and SLURM_STEP_ID host=-1"},
+    /* The last rank is named right, also where there are spares (once it was not). */
+    {{"--nnodes=2", "--node-rank=2", "--master-addr=h"},
+     {NULL},
+     "--node-rank 2: the ranks of 2 nodes go from 0 to 1 (see --nnodes)"},
+    {{"--nnodes=2", "--spares=1", "--node-rank=3", "--master-addr=h"},
+     {NULL},
+     "--node-rank 3: the ranks of 3 nodes, spares included, go from 0 to 2 (see --nnodes and --sp"},
+    {{"--node-rank=1"}, {NULL}, "--node-rank 1: the ranks of 1 node go from 0 to 0 (see --nnodes)"},
     {{"--nnodes=3", "--node-rank=2", "--master-addr=h", "--master-port=9"},
      {SLURM("1", "1", "0", "2", "1(x2)")},
      "agent nodes=3:3<--nnodes node=2<--node-rank n=1<default at=h<--master-addr "

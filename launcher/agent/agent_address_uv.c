@@ -54,7 +54,7 @@ void ct_agent_address_choose_interface(struct ct_agent_run *run)
     const struct ct_interface_facts *facts = &run->address.search.facts;
     const char *address = own_address(run);
     run->address.interface[0] = '\0';
-    if (facts->named || run->worker_env.node_count < 2 || !ct_interface_is_open(run->job->env)) {
+    if (facts->named || run->membership.node_count < 2 || !ct_interface_is_open(run->job->env)) {
         return;
     }
     if (facts->local[0] != '\0') {

@@ -291,7 +291,7 @@ static bool is_due(const struct ct_agent_run *run)
  * first one are all new. A machine that comes later finds others that are past it. */
 static bool concerns_all(const struct ct_agent_run *run)
 {
-    return run->worker_env.node_count > 1 &&
+    return run->membership.node_count > 1 &&
            (run->job->options->preflight == CT_PREFLIGHT_EACH || run->agent.generation == 0);
 }
 
@@ -307,8 +307,10 @@ static bool start_preflight(struct ct_agent_run *run, struct ct_agent_event *eve
     /* In the order of enum ct_preflight_word. */
     int rc = ct_strlist_borrow(&argv, CT_PREFLIGHT_PROGRAM);
     rc = rc == 0 ? ct_strlist_printf(&argv, "%d", env->generation) : rc;
-    rc = rc == 0 ? ct_strlist_printf(&argv, "%d", env->node_rank) : rc;
-    rc = rc == 0 ? ct_strlist_printf(&argv, "%d", concerns_all(run) ? env->node_count : 0) : rc;
+    rc = rc == 0 ? ct_strlist_printf(&argv, "%d", run->membership.node_rank) : rc;
+    rc = rc == 0
+             ? ct_strlist_printf(&argv, "%d", concerns_all(run) ? run->membership.node_count : 0)
+             : rc;
     rc = rc == 0 ? ct_strlist_borrow(&argv, job->machine->host) : rc;
     rc = rc == 0 ? ct_strlist_borrow(&argv, ct_agent_address_here(run)) : rc;
     rc = rc == 0 ? ct_strlist_borrow(&argv, env->master_addr != NULL ? env->master_addr : "") : rc;

@@ -248,7 +248,7 @@ static struct ct_history_round last_round(const struct ct_agent_run *run)
     bool known = run->worker_env.generation == generation;
     return (struct ct_history_round){
         .generation = generation,
-        .nodes = known     ? run->worker_env.node_count
+        .nodes = known     ? run->membership.node_count
                  : planned ? record->planned.count
                            : record->formed.count,
         .world_size = known ? run->worker_env.world_size : 0,

@@ -72,12 +72,13 @@ static void on_world(struct ct_agent_run *run, const struct ct_msg *msg)
     struct ct_worker_env *env = &run->worker_env;
     ct_agent_warm_stop(run);
     env->generation = msg->generation;
-    env->node_rank = world->node_rank;
-    env->node_count = world->node_count;
+    run->membership.node_rank = env->node_rank = world->node_rank;
+    run->membership.node_count = env->node_count = world->node_count;
     env->first_rank = world->first_rank;
     env->world_size = world->world_size;
     env->first_role_rank = world->first_role_rank;
     env->role_size = world->role_size;
+    ct_resolved_worker_env(run->job->resolved, env);
     (void)snprintf(run->address.store, sizeof(run->address.store), "%s", world->store_addr);
     if (!world->serve) {
         (void)snprintf(run->address.master, sizeof(run->address.master), "%s", world->master_addr);

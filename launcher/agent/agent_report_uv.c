@@ -152,7 +152,7 @@ void ct_agent_report_failure(struct ct_agent_run *run)
     run->report.failure = (struct ct_failure){
         .kind = CT_FAILURE_WORKER,
         .generation = run->agent.generation,
-        .node_rank = run->worker_env.node_rank,
+        .node_rank = run->membership.node_rank,
         .rank = nobody ? -1 : run->worker_env.first_rank + known->local_rank,
         .local_rank = nobody ? -1 : known->local_rank,
         .pid = nobody ? 0 : worker->pid,

@@ -111,6 +111,9 @@ struct ct_agent_membership {
     struct ct_link *link;
     struct ct_msg *msg;      /* the message that is sent next; on the heap because it is large */
     struct ct_msg_join join; /* what this node says when it joins */
+    /* In this generation. To the membership each rank that a scheduler has started is a node of its
+     * own, so a shim's worker is told another rank and count: see worker_env. */
+    int node_rank, node_count;
 };
 
 /* The workers of this machine. Zeroed memory is not valid: see ct_agent_run(). */
@@ -214,7 +217,7 @@ struct ct_agent_run {
     uv_loop_t loop;
     struct ct_output *output;
     struct ct_agent agent;           /* the state machine */
-    struct ct_worker_env worker_env; /* of this generation's workers */
+    struct ct_worker_env worker_env; /* what this generation's workers are told */
     struct ct_job_ports ports;       /* of this generation */
     struct ct_port_reserve reserve;  /* of these ports, on the machine of rank 0 */
     struct ct_agent_requests requests;

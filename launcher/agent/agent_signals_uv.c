@@ -161,7 +161,7 @@ void ct_agent_signals_notify(struct ct_agent_run *run)
         return;
     }
     struct ct_server *store = run->store.server != NULL ? run->store.server : run->store.own;
-    if (store != NULL && run->worker_env.node_rank == 0 &&
+    if (store != NULL && run->membership.node_rank == 0 &&
         ct_server_set(store, NOTICE_KEY, text) != 0) {
         ct_log(&run->log, CT_LOG_WARNING, "cannot set the key " NOTICE_KEY);
     }

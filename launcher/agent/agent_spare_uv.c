@@ -243,6 +243,7 @@ static struct ct_worker_env next_env(const struct ct_agent_run *run)
     next.world_size = next.role_size = next.node_count * resolved->workers;
     next.master_addr = run->store.address.host;
     next.master_port = run->store.address.port != 0 ? run->store.address.port : 1;
+    ct_resolved_worker_env(resolved, &next);
     return next;
 }
 

@@ -178,6 +178,7 @@ static void fill_worker_env(struct ct_agent_run *run)
         .signals = job->options->signals,
         .cookie = ct_cookie_env(job->cookie),
         .ports = &run->ports,
+        .dump_stack = job->options->hang_timeout_ns >= 0,
     };
     run->ports = job->command->ports;
     ct_oom_open(&run->workers.oom, &ct_oom_here);

@@ -269,10 +269,8 @@ int ct_worker_describe(const struct ct_worker_options *options, int local_rank,
 {
     const struct ct_job_spec *job = options->job;
     struct ct_worker_env env = *options->worker_env;
-    ct_resolved_worker_env(job->resolved, &env);
     choose_socket(options, local_rank, socket);
     env.server_socket = socket;
-    env.dump_stack = job->options->hang_timeout_ns >= 0;
     char *error_file = error_file_of(options, local_rank);
     int rc = CT_ENOMEM;
     if (error_file != NULL) {
@@ -343,14 +341,9 @@ static int open_streams(struct ct_worker *worker, int local_rank,
     return open_stream(options, local_rank, CT_OUTPUT_ERR, &worker->err, &child_fds[1], err);
 }
 
-int ct_worker_start(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
-                    struct ct_err *err)
+int ct_worker_start(struct ct_worker *worker, int local_rank,
+                    const struct ct_worker_options *options, struct ct_err *err)
 {
-    struct ct_worker_env env = *given->worker_env;
-    struct ct_worker_options own = *given;
-    const struct ct_worker_options *options = &own;
-    own.worker_env = &env;
-    ct_resolved_worker_env(given->job->resolved, &env);
     /* Only the first worker reads ctrun's input. Several readers would each get a part of it. */
     bool reads = local_rank == 0 && !options->job->options->agent_stdin;
     int stdio[3] = {reads ? STDIN_FILENO : -1, -1, -1};
@@ -400,23 +393,20 @@ static void end_kept(struct ct_worker *worker)
     ct_worker_clear(worker);
 }
 
-int ct_worker_go_on(struct ct_worker *worker, int local_rank, const struct ct_worker_options *given,
-                    struct ct_order_writer *orders, struct ct_err *err)
+int ct_worker_go_on(struct ct_worker *worker, int local_rank,
+                    const struct ct_worker_options *options, struct ct_order_writer *orders,
+                    struct ct_err *err)
 {
-    struct ct_worker_env env = *given->worker_env;
-    struct ct_worker_options options = *given;
     int none[2];
-    options.worker_env = &env;
-    ct_resolved_worker_env(given->job->resolved, &env);
-    int rc = open_streams(worker, local_rank, &options, none, err);
+    int rc = open_streams(worker, local_rank, options, none, err);
     if (rc == 0) {
-        rc = hand_over(&options, local_rank, orders, err);
+        rc = hand_over(options, local_rank, orders, err);
     }
     if (rc != 0) {
         end_kept(worker);
         return rc;
     }
-    worker->report = new_report(&options, local_rank);
+    worker->report = new_report(options, local_rank);
     worker->report.pid = ct_proc_pid(worker->proc);
     worker->ended_for = (struct ct_worker_end){0};
     ct_worker_forget_stack(worker);

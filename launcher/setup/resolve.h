@@ -77,9 +77,9 @@ CT_MUST_CHECK int ct_resolve_here(const struct ct_options *options,
                                   struct ct_scheduler *scheduler, struct ct_resolved *out,
                                   struct ct_err *err);
 
-/* Sets local rank and node of a shim's worker to the scheduler's, because the membership counts
- * each rank as a node. Its rank stays the one that the membership gave. Changes nothing in the
- * other modes. */
+/* To be called once for each generation, when its world is in *env. Sets local rank and node of a
+ * shim's worker to the scheduler's, because the membership counts each rank as a node. Its rank
+ * stays the one that the membership gave. Changes nothing in the other modes. */
 void ct_resolved_worker_env(const struct ct_resolved *resolved, struct ct_worker_env *env);
 
 #endif

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls go down the rooms, too: an object may use a symbol of its own room or of one below it. The objects
-of the build tell, which knows more than the includes: a prototype can be in one room and the function in
-another."""
+"""Calls go down the floors and rooms, too: an object may use a symbol of its own room, of one below it, or of
+a floor that its own floor may include. The objects of the build tell, which knows more than the includes: a
+prototype can be in one room and the function in another. A call through a pointer uses no symbol."""
 
 import os
 import pathlib
@@ -47,11 +47,14 @@ def upward(uses, rooms):
     for source, (_, used) in sorted(uses.items()):
         for symbol in sorted(used):
             target = home.get(symbol)
-            if target is None or target.parts[0] != source.parts[0]:
+            if target is None:
                 continue
-            here, there = layers.height(source.parts, rooms), layers.height(target.parts, rooms)
-            if here is not None and there is not None and there > here:
-                yield source, f"calls {symbol} of {target}, a higher room"
+            if target.parts[0] not in layers.MAY_INCLUDE[source.parts[0]]:
+                yield source, f"calls {symbol} of {target}, but {source.parts[0]}/ must not include that floor"
+            elif target.parts[0] == source.parts[0]:
+                here, there = layers.height(source.parts, rooms), layers.height(target.parts, rooms)
+                if here is not None and there is not None and there > here:
+                    yield source, f"calls {symbol} of {target}, a higher room"
 
 
 def twice(uses):

@@ -177,6 +177,16 @@ class Calls(unittest.TestCase):
         self.assertEqual(list(calls.upward(down, ROOMS)), [])
         self.assertEqual(len(list(calls.upward(up, ROOMS))), 1)
 
+    def test_up_and_down_between_floors(self):
+        floor_below = pathlib.PurePosixPath("rendezvous/server/server_uv.c")
+        floor_beside = pathlib.PurePosixPath("worker/job/env.c")
+        down = {floor_below: ({"f"}, set()), self.low: ({"g"}, {"f"})}
+        up = {floor_below: ({"f"}, {"g"}), self.low: ({"g"}, set())}
+        beside = {floor_beside: ({"f"}, set()), self.low: ({"g"}, {"f"})}
+        self.assertEqual(list(calls.upward(down, ROOMS)), [])
+        self.assertEqual(len(list(calls.upward(up, ROOMS))), 1)
+        self.assertEqual(len(list(calls.upward(beside, ROOMS))), 1)
+
     def test_two_functions_of_one_name(self):
         self.assertEqual(len(list(calls.twice({self.low: ({"f"}, set()), self.high: ({"f"}, set())}))), 1)
         fallback = self.low.with_name("low_fallback.c")

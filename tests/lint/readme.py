@@ -6,7 +6,8 @@
     ```sh example    for the reader to adapt; not run
 
 The table in CONTRIBUTING.md names every folder of the top level, that in docs/ARCHITECTURE.md every room,
-and neither names one that does not exist."""
+and neither names one that does not exist. The drawing in docs/ARCHITECTURE.md has a box for each floor, with
+its rooms in their order, the highest first."""
 
 import os
 import re
@@ -17,6 +18,8 @@ import tempfile
 import layers
 import tree
 
+DRAWING = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BOX_NAME = re.compile(r"\| (\w+)/ ")
 FENCE = re.compile(r"^```(\w+)?[ \t]*(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("run", "ci", "example")
 
@@ -54,6 +57,32 @@ def check_map(page, text, folders):
         yield f"{page}: the table names {folder}/, which does not exist"
 
 
+def drawn_boxes(text):
+    """{floor: rooms} of the first drawing. A box begins with an edge +---+ above its name, and ends
+    where the next edge begins below the left corner."""
+    match = DRAWING.search(text)
+    lines = match[1].splitlines() if match else []
+    boxes = {}
+    for number, line in enumerate(lines[1:], 1):
+        for name in BOX_NAME.finditer(line):
+            left, edge = name.start(), lines[number - 1]
+            right = edge.find("+", left + 1)
+            rooms = boxes.setdefault(name[1], [])
+            for inside in lines[number + 1 :]:
+                if inside[left : left + 2] == "+-":
+                    break
+                rooms += re.findall(r"[\w-]+", inside[left:right])
+    return boxes
+
+
+def check_drawing(page, text, rooms):
+    drawn = drawn_boxes(text)
+    for floor in sorted(rooms.keys() | drawn.keys()):
+        wanted = list(reversed(rooms.get(floor, [])))
+        if floor not in drawn or drawn[floor] != wanted:
+            yield f"{page}: the box {floor}/ of the drawing must have these rooms in this order: {' '.join(wanted)}"
+
+
 def run_blocks(text):
     build = os.environ["BUILD_ROOT"]
     environment = dict(os.environ, PATH=build + os.pathsep + os.environ["PATH"])
@@ -75,9 +104,11 @@ def main():
     folders = {p.parts[0] for p in tree.files() if len(p.parts) > 1}
     findings = list(check_static(text, tree.read(".ci/run")))
     top = {f for f in folders if not f.startswith(".")}
-    rooms = {f"{floor}/{room}" for floor, names in layers.rooms_of(tree.read).items() for room in names}
+    rooms_of = layers.rooms_of(tree.read)
+    rooms = {f"{floor}/{room}" for floor, names in rooms_of.items() for room in names}
     for page, wanted in (("CONTRIBUTING.md", top), ("docs/ARCHITECTURE.md", rooms)):
         findings += check_map(page, tree.read(page), wanted)
+    findings += check_drawing("docs/ARCHITECTURE.md", tree.read("docs/ARCHITECTURE.md"), rooms_of)
     findings += run_blocks(text)
     for finding in findings:
         print(finding)

@@ -276,6 +276,32 @@ class Readme(unittest.TestCase):
         rooms = "| `launcher/util/` | x |\n"
         self.assertEqual(list(readme.check_map("x.md", rooms, {"launcher/util"})), [])
 
+    DRAWING = """```text
++---v-------+
+| upper/    |   +---v-----+
+|  c  a-b   <---| side/ x |
++---|-------+   +  d      |
+    |           +---|-----+
++---v---------------v-----+
+| lower/                  |
++-------------------------+
+```
+"""
+
+    def test_drawing(self):
+        rooms = {"upper": ["a-b", "c"], "side": ["d"], "lower": []}
+
+        def found(rooms, text=self.DRAWING):
+            return len(list(readme.check_drawing("x.md", text, rooms)))
+
+        self.assertEqual(found(rooms), 0)
+        self.assertEqual(found({**rooms, "upper": ["c", "a-b"]}), 1)
+        self.assertEqual(found({**rooms, "side": ["d", "e"]}), 1)
+        self.assertEqual(found({**rooms, "lower": ["f"]}), 1)
+        self.assertEqual(found({**rooms, "cellar": []}), 1)
+        self.assertEqual(found({"upper": ["a-b", "c"], "lower": []}), 1)
+        self.assertEqual(found(rooms, ""), 3)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -93,11 +93,12 @@ def crowded(paths):
 
 
 def unnamed(paths, read):
-    """Rooms whose meson.build does not begin by saying what they are."""
+    """Folders whose meson.build does not begin by saying what they are. That of the whole project has no such
+    line."""
     for path in paths:
-        if path.name == "meson.build" and path.parts[0] in MAY_INCLUDE:
+        if path.name == "meson.build" and len(path.parts) > 1:
             if not read(path).startswith(f"# {path.parent}: "):
-                yield path, f"the first line must say what the room is: # {path.parent}: ..."
+                yield path, f"the first line must say what the folder is: # {path.parent}: ..."
 
 
 if __name__ == "__main__":

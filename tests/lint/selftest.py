@@ -60,10 +60,14 @@ class Layers(unittest.TestCase):
         self.assertEqual(list(layers.crowded(paths)), [])
         self.assertEqual(len(list(layers.crowded([*paths, pathlib.PurePosixPath("a/b.py")]))), 1)
 
-    def test_rooms_say_what_they_are(self):
+    def test_folders_say_what_they_are(self):
         build = pathlib.PurePosixPath("launcher/util/meson.build")
         self.assertEqual(list(layers.unnamed([build], lambda _: "# launcher/util: lists.\n")), [])
         self.assertEqual(len(list(layers.unnamed([build], lambda _: "x = []\n"))), 1)
+        tests = pathlib.PurePosixPath("tests/sim/meson.build")
+        self.assertEqual(list(layers.unnamed([tests], lambda _: "# tests/sim: nodes.\n")), [])
+        self.assertEqual(len(list(layers.unnamed([tests], lambda _: "# Many nodes.\n"))), 1)
+        self.assertEqual(list(layers.unnamed([pathlib.PurePosixPath("meson.build")], lambda _: "project()\n")), [])
 
     def test_arrows_point_down(self):
         self.refused("common/a.c", '"rendezvous/wire/proto.h"')

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The load generator's main: reads the options, sees to it that the process ends by itself and may
+ * open enough sockets, and runs the measurement that was asked for.
+ */
 #include "bench/programs/load.h"
 
 #include "common/clock.h"

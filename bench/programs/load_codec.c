@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The bytes that the load generator sends, and those that must come back, in PyTorch's protocol and
+ * in Redis'. A server that only echoes gets those of PyTorch.
+ */
 #include "bench/programs/load.h"
 
 #include "rendezvous/wire/proto.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The load generator's sockets: opens many without overflowing the server's backlog, sends, and
+ * compares what comes back. Anything unexpected ends the program with a message.
+ */
 #include "bench/programs/load.h"
 
 #include <errno.h>

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * Writes and reads records of this form, and checks what has been read:
+ *
  *     {"term":1,"version":4,"restarts":0,"over":false,"exit_code":0,
  *      "formed":{"generation":0,"voters":[{"id":7,"address":"10.0.0.1","port":4711}]},
  *      "planned":{"generation":-1,"voters":[]}}

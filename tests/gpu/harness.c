@@ -1,4 +1,9 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs checks and prints TAP; a check that fails leaves by longjmp(3). Tensors begin as NaNs and
+ * have NaNs behind their end, so that a value that was not written, and a write past the end, are
+ * found.
+ */
 #include "tests/gpu/harness.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Computes each operation in the plainest way, in float64 and without a thought of speed, so that a
+ * reader can see that it is right.
+ */
 #include "tests/gpu/reference.h"
 
 #include <math.h>

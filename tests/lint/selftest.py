@@ -14,7 +14,7 @@ import readme
 import registered
 import shape
 
-GOOD_HEAD = "/* SPDX-License-Identifier: Apache-2.0 */\n"
+GOOD_HEAD = "/* SPDX-License-Identifier: Apache-2.0\n *\n * Adds numbers.\n */\n"
 
 
 def messages(check, path, text):
@@ -123,14 +123,24 @@ class Functions(unittest.TestCase):
 class Shape(unittest.TestCase):
     def test_licence_line(self):
         self.assertEqual(messages(shape.check, "a/b.c", GOOD_HEAD + "int x;\n"), [])
-        self.assertEqual(len(messages(shape.check, "a/b.c", "int x;\n")), 1)
+        self.assertEqual(len(messages(shape.check, "a/b.py", "x = 1\n")), 1)
         self.assertEqual(len(messages(shape.check, "tools/x", "#!/bin/bash\nls\n")), 1)
 
+    def test_head(self):
+        bare = "/* SPDX-License-Identifier: Apache-2.0 */\nint x;\n"
+        for name in ("a/b.c", "a/b.cu"):
+            self.assertEqual(len(messages(shape.check, name, bare)), 1)
+            self.assertEqual(len(messages(shape.check, name, bare.replace(" */", "\n */"))), 1)
+            self.assertEqual(messages(shape.check, name, GOOD_HEAD + "int x;\n"), [])
+        self.assertEqual(messages(shape.check, "a/b.h", bare.replace("int x;", self.GUARD)), [])
+
     def test_size(self):
-        text = GOOD_HEAD + "int x;\n" * (shape.MAX_LINES - 1)
+        text = GOOD_HEAD + "int x;\n" * (shape.MAX_LINES - GOOD_HEAD.count("\n"))
         self.assertEqual(messages(shape.check, "a/b.c", text), [])
         self.assertEqual(len(messages(shape.check, "a/b.c", text + "int y;\n")), 1)
         self.assertEqual(len(messages(shape.check, "a/main.c", text)), 1)
+
+    GUARD = "#ifndef CT_A_B_H\n#define CT_A_B_H\n#endif"
 
     def test_guard(self):
         good = GOOD_HEAD + "#ifndef CT_TESTS_LIB_X_H\n#define CT_TESTS_LIB_X_H\n#endif\n"

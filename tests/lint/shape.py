@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outer shape of every file: licence line, size, header guard, nothing of one machine, no loose
-ends."""
+"""The outer shape of every file: licence line, head comment, size, header guard, nothing of one machine, no
+loose ends."""
 
 import re
 
@@ -9,6 +9,8 @@ import tree
 MAX_LINES = 800
 MAX_MAIN_LINES = 220
 SPDX = "SPDX-License-Identifier: Apache-2.0"
+# The first comment of a source in C goes on after the licence.
+HEAD = re.compile(r"/\* " + re.escape(SPDX) + r"\n \*\n \* \S")
 # In pieces, so that this file does not find itself.
 MACHINE_PATH = re.compile(r"(?<![\w.$}>])/(?:wo" r"rk|ro" r"ot|ho" r"me/\w+)/")
 LOOSE_END = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|XX" r"X)\b(?!\(#\d+\): \w)")
@@ -36,6 +38,8 @@ def check(path, text):
     first = 1 if text.startswith("#!") else 0
     if len(lines) <= first or SPDX not in lines[first]:
         yield first + 1, f"the first line must hold '{SPDX}'"
+    if path.suffix in (".c", ".cu") and not HEAD.match(text):
+        yield 1, "the first comment must go on, after an empty line, with what the file is for"
     if len(lines) > MAX_LINES:
         yield len(lines), f"{len(lines)} lines; {MAX_LINES} is the limit: split by purpose"
     if path.name == "main.c" and len(lines) > MAX_MAIN_LINES:

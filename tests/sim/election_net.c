@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * The program that runs elections of a host in a simulator of their own:
+ *
  *     sim_election SCHEDULES [FIRST_SEED]
  *
  * CT_ELECTION_SCHEDULES in the environment replaces SCHEDULES. Prints what breaks the rules.

@@ -1,4 +1,10 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The simulator's engine: takes the earliest event of a queue, sets the virtual clock to its time,
+ * and gives it to the membership core or to a node. Messages arrive after random times, in their
+ * order on each channel. What a node does is in sim_node.c, what must hold after each event in
+ * sim_check.c.
+ */
 #include "tests/sim/sim.h"
 #include "tests/lib/members_done.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
+ * The program that runs jobs in the simulator:
+ *
  *     sim_membership SCHEDULES [FIRST_SEED]   random schedules; prints what breaks the rules
  *     sim_membership --world NODES            forms, breaks and forms again one large world, and
  *                                             prints its cost as JSON

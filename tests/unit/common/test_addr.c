@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks which texts are addresses of hosts and ports, how addresses are written, how names are
+ * resolved, and how a machine finds its own address towards another one.
+ */
 #include "common/addr.h"
 #include "tests/lib/ct_test.h"
 

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that all memory comes through one table, whose functions a test can replace, and that a
+ * fault counter makes each kind of allocation fail and notices a leak.
+ */
 #include "common/alloc.h"
 #include "common/err.h"
 #include "tests/lib/ct_test.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that a buffer holds what was appended and not yet consumed, moves its bytes and grows only
+ * when it must, and refuses sizes that would overflow.
+ */
 #include "common/buf.h"
 #include "tests/lib/ct_test.h"
 

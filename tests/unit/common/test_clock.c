@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that the clock goes forward, and how deadlines are made, rounded and put off.
+ */
 #include "common/clock.h"
 #include "tests/lib/ct_test.h"
 

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that an error has its code, its reason and one clean line of text, whatever is formatted
+ * into it, and how numbers of errno become codes.
+ */
 #include "common/err.h"
 #include "tests/lib/ct_test.h"
 

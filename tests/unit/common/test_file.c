@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that files are read up to a limit and replaced as a whole or not at all, that a short
+ * write(2) is continued, and what is refused because strangers may have put it there.
+ */
 #include "common/file.h"
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares the hash with published vectors and with Python's, and checks that the key matters.
+ */
 #include "common/hash.h"
 #include "tests/lib/ct_test.h"
 

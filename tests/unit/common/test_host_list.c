@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that many host names become one short line, which counts the names that do not fit, and
+ * that ranks become ranges.
+ */
 #include "common/host_list.h"
 #include "tests/lib/ct_test.h"
 

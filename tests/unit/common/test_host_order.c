@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that numbers in host names are compared as numbers.
+ */
 #include "common/host_order.h"
 #include "tests/lib/ct_test.h"
 

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that a list keeps its order, and that a link can be removed twice.
+ */
 #include "common/list.h"
 #include "tests/lib/ct_test.h"
 

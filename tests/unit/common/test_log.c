@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks which lines a logger drops, that a line is clean and of limited length, and which names
+ * levels have.
+ */
 #include "common/log.h"
 #include "tests/lib/ct_test.h"
 

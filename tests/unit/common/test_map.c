@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares the hash map with an array through random operations, and checks that its growth is
+ * spread over calls and survives lack of memory.
+ */
 #include "common/alloc.h"
 #include "common/map.h"
 #include "tests/lib/ct_test.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks which texts are numbers, and that a number outside of its range, or a sum or product that
+ * overflows, is refused.
+ */
 #include "common/num.h"
 #include "tests/lib/ct_test.h"
 

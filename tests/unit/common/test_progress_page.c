@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks how a slot of the progress page is read, that values which make no sense are not believed,
+ * and how the place of a slot is told to a worker.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "common/progress_page.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that a state machine moves and logs as its table allows, and aborts where it does not.
+ */
 #include "common/clock.h"
 #include "common/sm.h"
 #include "tests/lib/ct_test.h"

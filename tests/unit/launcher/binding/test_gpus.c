@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks how GPUs are counted from the driver's files and the environment, without a GPU.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/binding/gpus.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that the completion scripts offer what --help lists, in words that each shell reads as
+ * they are meant.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/cli/completion.h"

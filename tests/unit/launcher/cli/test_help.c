@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that each screen of help is small, that every option stands in one topic, and that a word
+ * leads to the options that are meant.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "common/exit_code.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares command lines with the options or the error that must become of them, and checks that
+ * every option of torchrun is known.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/cli/option_table.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that --rdzv-conf is read by torchrun's grammar, and that mistyped keys are refused.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/cli/rdzv_conf.h"

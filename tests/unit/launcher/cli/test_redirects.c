@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks which ranks' streams -r and -t choose, and which values are refused.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/cli/redirects.h"

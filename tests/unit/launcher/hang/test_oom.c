@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that a kill for lack of memory is told once, where the cgroup counts it or the kernel's
+ * log names it, and that files which are missing or make no sense do no harm.
+ */
 #include "tests/lib/ct_test.h"
 #include "tests/lib/tmpdir.h"
 

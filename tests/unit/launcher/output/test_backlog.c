@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares the estimate of what one writer has in a shared queue with the exact number.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/output/backlog.h"

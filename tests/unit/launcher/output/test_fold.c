@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that equal lines of workers become one, that no line waits too long, and that no line is
+ * lost or leaves before an older one of its worker.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/output/fold.h"

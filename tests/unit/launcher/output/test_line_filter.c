@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that lines with one of the words are copied, and how the words are written.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/output/line_filter.h"

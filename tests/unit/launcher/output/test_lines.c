@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that workers' bytes become whole lines with a prefix, whatever the pieces in which they
+ * arrive, and that the last lines are kept for the report, harmless for a terminal.
+ */
 #include "launcher/output/lines.h"
 
 #include "tests/lib/ct_test.h"

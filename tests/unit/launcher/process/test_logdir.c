@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that log folders are laid out as torchrun's, and that a temporary one goes with the job
+ * unless it is to stay.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "common/alloc.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks, with real processes, that each end of a child is seen with its status, and that a stop
+ * ends the leader, its group and what has left the group, within the time that it has.
+ */
 #include "launcher/process/proc_uv.h"
 
 #include "tests/lib/ct_test.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks what a process is started with (arguments, environment, descriptors, signals, CPUs,
+ * limits), and that a failure before its program runs comes back with the name of the step.
+ */
 #include "launcher/process/spawn.h"
 
 #include "tests/lib/ct_test.h"

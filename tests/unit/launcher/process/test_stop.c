@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks in which order and at which times a stop sends its signals, on an imagined clock.
+ */
 #include "launcher/process/stop.h"
 
 #include "common/clock.h"

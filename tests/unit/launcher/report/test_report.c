@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks the words of the headline and of the report: who failed first, what the worker said, what
+ * follows from it, and that nothing is printed twice.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/report/report.h"

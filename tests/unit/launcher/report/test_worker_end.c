@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks which words, advice and exit code belong to each way in which a worker can end, and after
+ * which of them a restart may follow.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/report/worker_end.h"

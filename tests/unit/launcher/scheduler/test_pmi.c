@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks the exchange of values over PMI-1 with a launcher whose answers were written beforehand,
+ * and that a peer which is silent or makes no sense does no harm.
+ */
 #include "launcher/scheduler/pmi.h"
 #include "tests/lib/ct_test.h"
 

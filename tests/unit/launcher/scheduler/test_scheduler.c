@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares environments as schedulers set them with the facts that must be found in them, and
+ * checks that contradictions are refused.
+ */
 #include "launcher/scheduler/scheduler.h"
 #include "tests/lib/ct_test.h"
 #include "tests/lib/fault.h"

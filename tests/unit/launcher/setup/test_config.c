@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that --print-config names each value with its source, tells the exit code, and makes names
+ * of hosts harmless for a terminal.
+ */
 #include "common/exit_code.h"
 #include "launcher/setup/config.h"
 #include "tests/lib/ct_test.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks what is found out about the machine, and how many CPUs ranks of one launcher share.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/setup/machine.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Compares options, environment and facts of a scheduler with the job that must follow from them:
+ * nodes, ranks, workers, and where the store is.
+ */
 #include "common/exit_code.h"
 #include "launcher/setup/machine.h"
 #include "launcher/setup/resolve.h"

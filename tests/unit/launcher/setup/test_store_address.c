@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks which address of the store workers and other machines are told.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/setup/store_address.h"

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks how Slurm's lists of hosts and of counts are read, and that one which is too long or makes
+ * no sense is refused.
+ */
 #include "launcher/util/nodelist.h"
 #include "rendezvous/control/control.h"
 #include "tests/lib/ct_test.h"

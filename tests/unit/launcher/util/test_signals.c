@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks which names of a list are signals that a program can handle, and how it is warned of the
+ * others.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/util/signals.h"

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that the names in a template are replaced, and that lack of memory is survived.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/util/template.h"

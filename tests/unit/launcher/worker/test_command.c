@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks which file is run for what the user calls the program, and that a failure names it and
+ * says what may help.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/worker/command.h"

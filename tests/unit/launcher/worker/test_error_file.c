@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that both shapes of torchrun's error file are read, that a bad file or one that is too
+ * large does no harm, and that a copy has the worker's exit code.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "common/file.h"

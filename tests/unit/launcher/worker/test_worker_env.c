@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: Apache-2.0 */
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks that a worker's environment has torchrun's variables and our own, and nothing of a
+ * launcher around us.
+ */
 #include "tests/lib/ct_test.h"
 
 #include "launcher/util/environ.h"

@@ -27,7 +27,8 @@ import tempfile
 import threading
 import time
 
-# Where trainer/recovery/step_snapshot.c has its marks, and the number of epochs in its header.
+# Where trainer/recovery/step_snapshot.c has its marks, for how many ranks, the size of one, and the place of the
+# number of epochs in its header. Assertions there name these constants.
 FRONT, RANKS, MARK, TOLD = 4096, 1024, 64, 32
 DEADLINE = 120
 JOB_KILLS = 20

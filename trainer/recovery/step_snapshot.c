@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -42,6 +43,16 @@ struct front {
 };
 _Static_assert(sizeof(struct front) % PAGE == 0, "slots start at a page");
 _Static_assert(sizeof(struct mark) == CACHE_LINE, "one line per mark");
+
+/* bench/torture.py reads the front of a running job's file, and so does bench/restart.py with the
+ * same numbers. */
+_Static_assert(offsetof(struct header, told) == 32, "TOLD of bench/torture.py");
+_Static_assert(offsetof(struct front, marks) == 4096, "FRONT of bench/torture.py");
+_Static_assert(CT_SNAPSHOT_RANKS_MAX == 1024 && SLOTS == 2, "RANKS of bench/torture.py, two slots");
+_Static_assert(sizeof(struct mark) == 64, "MARK of bench/torture.py");
+_Static_assert(offsetof(struct mark, step) == 0 && offsetof(struct mark, world) == 8 &&
+                   offsetof(struct mark, generation) == 12,
+               "steps_in_memory() of bench/torture.py unpacks these three");
 
 static struct front *front_of(const struct ct_step_snapshot *s)
 {

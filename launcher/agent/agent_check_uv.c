@@ -16,6 +16,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/env_names.h"
 #include "common/host_list.h"
 #include "launcher/util/strlist.h"
 #include "rendezvous/wire/json.h"
@@ -96,7 +97,7 @@ static int make_env(const struct ct_agent_run *run, struct ct_strlist *env)
         rc = ct_strlist_borrow(env, *entry);
     }
     rc = rc == 0 ? ct_strlist_borrow(env, ct_cookie_env(run->job->cookie)) : rc;
-    rc = rc == 0 ? ct_strlist_printf(env, "CTRUN_GENERATION=%d", run->worker_env.generation) : rc;
+    rc = rc == 0 ? ct_strlist_printf(env, CT_GENERATION_ENV "=%d", run->worker_env.generation) : rc;
     return rc == 0 ? ct_strlist_close(env) : rc;
 }
 

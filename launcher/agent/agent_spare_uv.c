@@ -12,6 +12,7 @@
 
 #include "common/alloc.h"
 #include "common/clock.h"
+#include "common/env_names.h"
 #include "common/file.h"
 #include "launcher/process/proctree.h"
 #include "launcher/warm/spare.h"

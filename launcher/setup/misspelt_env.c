@@ -5,14 +5,13 @@
  */
 #include "launcher/setup/misspelt_env.h"
 
+#include "common/env_names.h"
 #include "common/handover.h"
 #include "common/progress_page.h"
 #include "common/suggest.h"
 #include "common/text.h"
 #include "launcher/cli/option_table.h"
 #include "launcher/process/cookie.h"
-#include "launcher/warm/spare.h"
-#include "launcher/worker/snapshot.h"
 #include "launcher/worker/worker_env.h"
 #include "rendezvous/admission/token.h"
 
@@ -29,9 +28,9 @@ static const char *const read_names[] = {CT_TOKEN_ENV, "CTRUN_PLUGIN_DIR"};
 #define READ_NAMES (sizeof(read_names) / sizeof(read_names[0]))
 
 /* Those that ctrun gives to workers, and its prefix for their ports. */
-static const char *const given_names[] = {CT_DEVICE_INDEX_ENV, CT_GPU_SHARE_ENV,   CT_HANDOVER_ENV,
-                                          CT_PREEMPT_ENV,      CT_PROGRESS_ENV,    CT_SNAPSHOT_NAME,
-                                          CT_COOKIE_NAME,      "CTRUN_GENERATION", CT_WARM_ENV};
+static const char *const given_names[] = {CT_DEVICE_INDEX_ENV, CT_GPU_SHARE_ENV,  CT_HANDOVER_ENV,
+                                          CT_PREEMPT_ENV,      CT_PROGRESS_ENV,   CT_SNAPSHOT_ENV,
+                                          CT_COOKIE_NAME,      CT_GENERATION_ENV, CT_WARM_ENV};
 #define GIVEN_NAMES (sizeof(given_names) / sizeof(given_names[0]))
 
 static bool begins(const char *text, const char *prefix)

@@ -11,8 +11,6 @@
 
 #include <stddef.h>
 
-#define CT_WARM_ENV "CTRUN_WARM"
-
 /* The descriptor of the socket in the program. */
 #define CT_SPARE_FD 3
 

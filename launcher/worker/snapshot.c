@@ -6,6 +6,7 @@
  */
 #include "launcher/worker/snapshot.h"
 
+#include "common/env_names.h"
 #include "common/file.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@ void ct_snapshot_open(struct ct_snapshot *snapshot, const struct ct_log *log)
         ct_log(log, CT_LOG_WARNING, "no memory for snapshots: %s", strerror(errno));
         return;
     }
-    (void)snprintf(snapshot->env, sizeof(snapshot->env), CT_SNAPSHOT_NAME "=/proc/%ld/fd/%d",
+    (void)snprintf(snapshot->env, sizeof(snapshot->env), CT_SNAPSHOT_ENV "=/proc/%ld/fd/%d",
                    (long)getpid(), snapshot->fd);
 }
 

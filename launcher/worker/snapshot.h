@@ -11,8 +11,6 @@
 
 #include <stddef.h>
 
-#define CT_SNAPSHOT_NAME "CTRUN_SNAPSHOT"
-
 struct ct_snapshot {
     int fd;
     char env[64]; /* "CTRUN_SNAPSHOT=/proc/PID/fd/N" */

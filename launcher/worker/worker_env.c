@@ -6,11 +6,11 @@
  */
 #include "launcher/worker/worker_env.h"
 
+#include "common/env_names.h"
 #include "common/handover.h"
 #include "common/progress_page.h"
 #include "launcher/process/cookie.h"
 #include "launcher/util/environ.h"
-#include "launcher/worker/snapshot.h"
 #include "rendezvous/admission/token.h"
 
 #include <stdbool.h>
@@ -35,10 +35,10 @@ static const char *const owned[] = {
     "TORCHELASTIC_USE_AGENT_STORE",
     "TORCHELASTIC_ERROR_FILE",
     "TORCHELASTIC_SIGNALS_TO_HANDLE",
-    "CTRUN_GENERATION",
+    CT_GENERATION_ENV,
     CT_COOKIE_NAME,
     "PMI_FD", /* names a descriptor that workers do not get, so MPI would fail */
-    CT_SNAPSHOT_NAME,
+    CT_SNAPSHOT_ENV,
     CT_PROGRESS_ENV,
     CT_HANDOVER_ENV,
     CT_DEVICE_INDEX_ENV,
@@ -88,7 +88,7 @@ static bool add_ranks(const struct ct_worker_env *env, int index, struct ct_strl
         {"MASTER_PORT", env->master_port},
         {"TORCHELASTIC_RESTART_COUNT", env->generation},
         {"TORCHELASTIC_MAX_RESTARTS", env->max_restarts},
-        {"CTRUN_GENERATION", env->generation},
+        {CT_GENERATION_ENV, env->generation},
     };
     for (size_t i = 0; i < sizeof(vars) / sizeof(vars[0]); i++) {
         if (!add_int(out, vars[i].name, vars[i].value)) {

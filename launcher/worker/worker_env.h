@@ -20,11 +20,6 @@
  * (torch/distributed/elastic/control_plane.py). */
 #define CT_SERVER_SOCKET_ENV "TORCH_WORKER_SERVER_SOCKET"
 
-/* The index of the worker's GPU among those it sees (CUDA's numbering), and its share of it as
- * "1/k" when k workers use it. */
-#define CT_DEVICE_INDEX_ENV "CTRUN_DEVICE_INDEX"
-#define CT_GPU_SHARE_ENV "CTRUN_GPU_SHARE"
-
 /* The start of the variables that have the job's ports (job_ports.h). */
 #define CT_PORT_ENV_PREFIX "CTRUN_PORT_"
 

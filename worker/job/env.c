@@ -6,6 +6,7 @@
  */
 #include "worker/job/env.h"
 
+#include "common/env_names.h"
 #include "common/num.h"
 
 #include <ctype.h>
@@ -143,8 +144,8 @@ int env_read_from(const struct env_source *from, struct ctw_env *out, struct ct_
         }
     }
     if (rc == 0) {
-        const char *generation = lookup(from, "CTRUN_GENERATION") != NULL
-                                     ? "CTRUN_GENERATION"
+        const char *generation = lookup(from, CT_GENERATION_ENV) != NULL
+                                     ? CT_GENERATION_ENV
                                      : "TORCHELASTIC_RESTART_COUNT";
         rc = read_int(from, generation, 0, INT_MAX, &env.generation, err);
     }
@@ -157,13 +158,13 @@ int env_read_from(const struct env_source *from, struct ctw_env *out, struct ct_
             read_text(from, "TORCHELASTIC_ERROR_FILE", env.error_file, sizeof(env.error_file), err);
     }
     if (rc == 0) {
-        rc = read_text(from, "CTRUN_SNAPSHOT", env.snapshot, sizeof(env.snapshot), err);
+        rc = read_text(from, CT_SNAPSHOT_ENV, env.snapshot, sizeof(env.snapshot), err);
     }
     if (rc == 0) {
         env.device_index = env.local_rank;
-        env.device_set = lookup(from, "CTRUN_DEVICE_INDEX") != NULL;
-        env.device_own = env.device_set && lookup(from, "CTRUN_GPU_SHARE") == NULL;
-        rc = read_int(from, "CTRUN_DEVICE_INDEX", 0, RANKS_MAX, &env.device_index, err);
+        env.device_set = lookup(from, CT_DEVICE_INDEX_ENV) != NULL;
+        env.device_own = env.device_set && lookup(from, CT_GPU_SHARE_ENV) == NULL;
+        rc = read_int(from, CT_DEVICE_INDEX_ENV, 0, RANKS_MAX, &env.device_index, err);
     }
     if (rc == 0) {
         *out = env;

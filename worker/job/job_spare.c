@@ -11,6 +11,7 @@
 
 #include "common/alloc.h"
 #include "common/buf.h"
+#include "common/env_names.h"
 #include "common/num.h"
 #include "worker/job/late_variables.h"
 
@@ -22,7 +23,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define VARIABLE "CTRUN_WARM"
 #define VERSION "1:"
 #define ROLE ":spare"
 
@@ -190,14 +190,14 @@ int ctw_spare_open(struct ctw_spare **out, struct ct_err *err)
     if (out == NULL) {
         return ct_err_set(err, CT_EINVAL, "ctw_spare_open: out is NULL");
     }
-    const char *text = getenv(VARIABLE);
+    const char *text = getenv(CT_WARM_ENV);
     int channel;
     *out = NULL;
     if (text == NULL) {
         return 0;
     }
     if (read_variable(text, &channel) != 0 || fcntl(channel, F_SETFD, FD_CLOEXEC) != 0) {
-        return ct_err_set(err, CT_EFORMAT, VARIABLE "=\"%.40s\" is of another version of ctrun",
+        return ct_err_set(err, CT_EFORMAT, CT_WARM_ENV "=\"%.40s\" is of another version of ctrun",
                           text);
     }
     struct ctw_spare *spare = ct_calloc(1, sizeof(*spare));
@@ -205,7 +205,7 @@ int ctw_spare_open(struct ctw_spare **out, struct ct_err *err)
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     spare->channel = channel;
-    (void)unsetenv(VARIABLE);
+    (void)unsetenv(CT_WARM_ENV);
     int rc = receive_block(spare, "import", &spare->given, err);
     if (rc != 0) {
         spare_free(spare);

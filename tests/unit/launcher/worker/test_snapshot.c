@@ -4,6 +4,7 @@
  */
 #include "tests/lib/ct_test.h"
 
+#include "common/env_names.h"
 #include "launcher/worker/snapshot.h"
 
 #include <fcntl.h>
@@ -26,7 +27,7 @@ static void test_a_worker_finds_what_another_wrote(void **state)
     const char *env = ct_snapshot_env(&snapshot);
     assert_non_null(env);
     const char *path = strchr(env, '=') + 1;
-    assert_memory_equal(env, CT_SNAPSHOT_NAME "=", sizeof(CT_SNAPSHOT_NAME));
+    assert_memory_equal(env, CT_SNAPSHOT_ENV "=", sizeof(CT_SNAPSHOT_ENV));
     int one = open(path, O_RDWR | O_CLOEXEC), two = open(path, O_RDONLY | O_CLOEXEC);
     assert_int_equal(write(one, "abc", 3), 3);
     assert_int_equal(read(two, got, sizeof(got)), 3);

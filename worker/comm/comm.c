@@ -94,7 +94,7 @@ static void end_wait(struct ctw_comm *comm)
 
 /* ---- failure and end ------------------------------------------------------------------------- */
 
-int comm_settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *err)
+int comm_end_call(struct ctw_comm *comm, int rc, const char *what, struct ct_err *err)
 {
     if (rc == 0) {
         end_wait(comm);
@@ -125,7 +125,7 @@ void ctw_comm_abort(struct ctw_comm *comm)
         return;
     }
     int rc = ct_err_set(&comm->reason, CT_EABORTED, "called on rank %d", comm->rank);
-    (void)comm_settle(comm, rc, "ctw_comm_abort", NULL);
+    (void)comm_end_call(comm, rc, "ctw_comm_abort", NULL);
 }
 
 int ctw_comm_poll(struct ctw_comm *comm, struct ct_err *err)
@@ -133,7 +133,7 @@ int ctw_comm_poll(struct ctw_comm *comm, struct ct_err *err)
     if (comm->dead != 0) {
         return comm_refuse_dead(comm, "poll", err);
     }
-    return comm_settle(comm, comm->ops->poll(comm, &comm->reason), "poll", err);
+    return comm_end_call(comm, comm->ops->poll(comm, &comm->reason), "poll", err);
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -170,7 +170,7 @@ int ctw_comm_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, vo
         comm_begin_wait(comm);
         rc = comm->ops->alloc(comm, kind, bytes, out, &comm->reason);
     }
-    return comm_settle(comm, rc, "alloc", err);
+    return comm_end_call(comm, rc, "alloc", err);
 }
 
 int ctw_comm_all_reduce(struct ctw_comm *comm, const float *send, float *recv, size_t count,
@@ -184,7 +184,7 @@ int ctw_comm_all_reduce(struct ctw_comm *comm, const float *send, float *recv, s
         comm_begin_wait(comm);
         rc = comm->ops->all_reduce(comm, send, recv, count, &comm->reason);
     }
-    return comm_settle(comm, rc, "all_reduce", err);
+    return comm_end_call(comm, rc, "all_reduce", err);
 }
 
 int ctw_comm_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, size_t *begin,
@@ -201,7 +201,7 @@ int ctw_comm_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, siz
         comm_begin_wait(comm);
         rc = comm->ops->reduce_scatter(comm, buf, count, begin, end, &comm->reason);
     }
-    return comm_settle(comm, rc, "reduce_scatter", err);
+    return comm_end_call(comm, rc, "reduce_scatter", err);
 }
 
 int ctw_comm_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int root, struct ct_err *err)
@@ -219,7 +219,7 @@ int ctw_comm_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int root,
         comm_begin_wait(comm);
         rc = comm->ops->broadcast(comm, buf, bytes, root, &comm->reason);
     }
-    return comm_settle(comm, rc, "broadcast", err);
+    return comm_end_call(comm, rc, "broadcast", err);
 }
 
 int ctw_comm_barrier(struct ctw_comm *comm, struct ct_err *err)
@@ -228,7 +228,7 @@ int ctw_comm_barrier(struct ctw_comm *comm, struct ct_err *err)
         return comm_refuse_dead(comm, "barrier", err);
     }
     comm_begin_wait(comm);
-    return comm_settle(comm, comm->ops->barrier(comm, &comm->reason), "barrier", err);
+    return comm_end_call(comm, comm->ops->barrier(comm, &comm->reason), "barrier", err);
 }
 
 int ctw_comm_sync(struct ctw_comm *comm, struct ct_err *err)
@@ -237,7 +237,7 @@ int ctw_comm_sync(struct ctw_comm *comm, struct ct_err *err)
         return comm_refuse_dead(comm, "sync", err);
     }
     comm_begin_wait(comm);
-    return comm_settle(comm, comm->ops->sync(comm, &comm->reason), "sync", err);
+    return comm_end_call(comm, comm->ops->sync(comm, &comm->reason), "sync", err);
 }
 
 /* ---- facts ----------------------------------------------------------------------------------- */

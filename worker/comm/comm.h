@@ -81,12 +81,12 @@ static inline void comm_let_go(struct ctw_comm *comm)
     }
 }
 
-/* Says on the progress page that this rank waits for others, until comm_settle() is called. */
+/* Says on the progress page that this rank waits for others, until comm_end_call() is called. */
 void comm_begin_wait(struct ctw_comm *comm);
 
 /* Ends an operation and returns `rc`. On failure, whose reason the caller has put in comm->reason,
  * it ends the communicator and tells the peers. */
-int comm_settle(struct ctw_comm *comm, int rc, const char *what, struct ct_err *err);
+int comm_end_call(struct ctw_comm *comm, int rc, const char *what, struct ct_err *err);
 
 /* Returns the stored failure. Every call on a communicator that has ended gives it. */
 int comm_refuse_dead(const struct ctw_comm *comm, const char *what, struct ct_err *err);

@@ -174,5 +174,5 @@ int ctw_comm_split(struct ctw_comm *comm, int color, int key, struct ctw_comm **
     if (comm->dead != 0) {
         return comm_refuse_dead(comm, "split", err);
     }
-    return comm_settle(comm, split(comm, color, key, out, &comm->reason), "split", err);
+    return comm_end_call(comm, split(comm, color, key, out, &comm->reason), "split", err);
 }

@@ -46,7 +46,7 @@ void ct_guard_dismiss(struct ct_guard *guard);
  * when the job is over: kills what may be left in its cgroup. NULL is allowed. */
 void ct_guard_free(struct ct_guard *guard);
 
-/* The folder of the job's cgroup, for ct_spawn(); -1 when there is none. NULL is allowed. */
+/* The folder of the job's cgroup, for ct_spawn_into(); -1 when there is none. NULL is allowed. */
 int ct_guard_cgroup(const struct ct_guard *guard);
 
 /* -1 when NULL. For telling it from the job's processes. */

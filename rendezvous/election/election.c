@@ -20,16 +20,17 @@
 
 #include <string.h>
 
-/* The first question: so long for each place in the world, since all see the death of a host at the
- * same time and the first one should have all votes. */
+/* Each place in the world waits this much longer than the one before it with its first question.
+ * All see the death of a host at the same time, and would divide the votes if all stood at once. */
 #define PLACE_NS (5 * CT_NS_PER_MS)
-/* The pauses that follow: twice as long each time, within these bounds, and up to as much more by
- * chance. */
+/* Each further pause is about as long as the search has lasted, within these bounds. Up to as much
+ * again is added at random. */
 #define PAUSE_FIRST_NS (40 * CT_NS_PER_MS)
 #define PAUSE_LAST_NS (640 * CT_NS_PER_MS)
 /* An arbiter that takes longer for an answer is away rather than slow. */
 #define ARBITER_LAST_NS (1600 * CT_NS_PER_MS)
-/* Who looks for long, since the arbiter is away, asks more seldom, or terms would run out. */
+/* A pause is at least the time of the search divided by this. The arbiter may be away for long, and
+ * terms would run out if candidacies did not become rarer. */
 #define PAUSE_SHARE 128
 /* Clocks may differ in speed, and timers may be late, by a sixteenth of the lease. */
 #define LATE_SHARE 16
@@ -128,8 +129,8 @@ static void revive(struct ct_election *election, uint64_t id)
     }
 }
 
-/* Another agent names this term. Returns false if it is out of reach. Who has had no host takes no
- * notice: it could not tell a term that is too high. */
+/* Another agent names this term. Returns false if it is out of reach. An agent that has had no host
+ * does not remember the term, because it cannot tell whether it is too high. */
 static bool hear(struct ct_election *election, uint64_t id, uint64_t term)
 {
     revive(election, id);
@@ -209,8 +210,8 @@ void ct_election_begin_hosting(struct ct_election *election)
     election->known = election->seen;
 }
 
-/* There is another host from now on. If that one is lost before anything has come of it, the death
- * of the one before counts as it did. */
+/* Remembers the dead host, because another one takes its place. If that one is lost before it has
+ * given a lease or formed a world, the death of this one counts in the next election, too. */
 static void keep_former(struct ct_election *election)
 {
     if (election->host_is_dead) {
@@ -277,7 +278,8 @@ bool ct_election_recorded(struct ct_election *election, const struct ct_job_reco
         return false;
     }
     if (record->formed.generation != election->record.formed.generation) {
-        election->former.id = 0; /* that death made half enough of the world before only */
+        /* The death made half of the previous world enough. It does not count for the new world. */
+        election->former.id = 0;
     }
     election->record = *record;
     election->current = true;
@@ -295,7 +297,8 @@ static int place(const struct ct_election *election)
     return i;
 }
 
-/* All notice at the same time that they may stand. */
+/* Plans the first question. All notice at the same time that they may stand, so each waits for its
+ * place in the world. */
 static void stand(struct ct_election *election, int64_t now_ns)
 {
     election->next_ns = election->stand_ns = now_ns + place(election) * PLACE_NS;
@@ -368,8 +371,8 @@ static int64_t least_pause(const struct ct_election *election)
     return both_ns > PAUSE_FIRST_NS ? both_ns : PAUSE_FIRST_NS;
 }
 
-/* Another one should win, or be joined, now. Until then this agent only asks who hosts. If nobody
- * does, not all that have yielded may stand again at once. */
+/* Lets another candidate win. Until `stand_ns` this agent only asks who hosts. The pause is random,
+ * so that agents that yielded together do not stand again together. */
 static void yield(struct ct_election *election, int64_t now_ns)
 {
     election->next_ns = now_ns + least_pause(election);
@@ -445,8 +448,8 @@ static bool has_granted(const struct ct_election *election, uint64_t id)
     return false;
 }
 
-/* The host is dead, which belonged to that world, and all others of it have voted for this agent.
- * Whoever won with the arbiter would need one of them. */
+/* Has every voter of this world except its dead host voted for this agent? Then nobody else can win
+ * with the arbiter, because that takes one of these votes. */
 static bool has_all_others(const struct ct_election *election, const struct ct_world_voters *world)
 {
     for (int i = 0; i < world->count; i++) {
@@ -629,8 +632,8 @@ static void time_answer(struct ct_election *election, const struct ct_vote_answe
     }
 }
 
-/* The arbiter has not voted, and has told when it may. A candidacy that comes much later than that
- * is lost time, and one before it is in vain. */
+/* The arbiter has not voted, and has told when it may. Brings the next candidacy forward to that
+ * time, because a longer wait would be of no use. */
 static void come_when_free(struct ct_election *election, const struct ct_vote_answer *answer,
                            int64_t now_ns)
 {

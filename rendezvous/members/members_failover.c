@@ -26,7 +26,7 @@ static int64_t lease_ns(const struct ct_members *m)
     return m->job.heartbeat_ms * CT_NS_PER_MS;
 }
 
-/* When has a node stopped its workers at the latest that was heard last at `said_ns`? */
+/* Returns the latest time at which a node last heard at `said_ns` can still run workers. */
 static int64_t stopped_by(const struct ct_members *m, int64_t said_ns)
 {
     return said_ns + lease_ns(m) + ct_election_late_ns(m->job.heartbeat_ms);
@@ -128,8 +128,9 @@ int members_failover_init(struct ct_members *m)
         m->restarts = f->found.restarts;
         m->last_node_count = f->found.formed.count;
         f->owes = m->generation >= 0;
-        /* A host that died in time has decided nothing without this one. Without an arbiter, half
-         * of its world is a quorum then, and it counts as dead for the fence alone. */
+        /* The former host died before its lease ended, so it decided nothing without this one.
+         * Without an arbiter, half of its world is already a quorum (ct_office_begin() below), so
+         * its death only shortens the fence. */
         f->lost[f->num_lost++] =
             (struct members_lost){.id = options->lost.id,
                                   .said_ns = INT64_MIN,
@@ -220,7 +221,8 @@ static struct ct_member *member_of(const struct ct_members *m, uint64_t id)
     return NULL;
 }
 
-/* Every change of the record has a new version. */
+/* Finds the members that are voters on record. Every change of the record has a new version, so
+ * nothing is to be done if that is the one of the last time. */
 static void find_seats(const struct ct_members *m)
 {
     struct members_failover *f = m->failover;
@@ -296,8 +298,9 @@ void members_failover_heard(struct ct_members *m, const struct ct_member *member
     }
 }
 
-/* Has nobody of this world come but this host itself? Then all the others may be refused by a
- * firewall on this machine. A world of two goes on all the same: otherwise none would do so. */
+/* Has no other voter of this world come to this host? Then they may all be alive, and refused by a
+ * firewall on this machine. A world of two does not count as left alone, because otherwise neither
+ * of the two could go on without the other. */
 static bool is_left_alone(const struct members_failover *f, const struct ct_world_voters *world)
 {
     for (int i = 0; i < f->num_seats; i++) {
@@ -310,7 +313,8 @@ static bool is_left_alone(const struct members_failover *f, const struct ct_worl
     return world->count > 2;
 }
 
-/* When have the voters of this world that are neither there nor dead stopped their workers? */
+/* Returns when every voter of this world that is absent, and not known to be dead, has stopped its
+ * workers. INT64_MIN: there is none. If this host is left alone, no death counts as known. */
 static int64_t fence_of(const struct ct_members *m, const struct ct_world_voters *world)
 {
     const struct members_failover *f = m->failover;
@@ -330,8 +334,9 @@ static int64_t fence_of(const struct ct_members *m, const struct ct_world_voters
     return fence_ns;
 }
 
-/* When have the nodes without a vote that are lost stopped their workers? Those that a former host
- * had are not known here, so it makes no difference whether all of them have come. */
+/* Returns when all lost nodes have stopped their workers, those without a vote included. Nodes
+ * without a vote that a former host had are not known here. A world has such nodes only if it has
+ * CT_VOTERS_MAX voters; then the fence of the election counts, even if all nodes have come. */
 static int64_t fence_of_others(const struct ct_members *m)
 {
     const struct members_failover *f = m->failover;
@@ -347,7 +352,8 @@ static int64_t fence_of_others(const struct ct_members *m)
     return fence_ns;
 }
 
-/* A world that this host has planned and not told to anybody runs nowhere. */
+/* Returns when no absent node can run workers of an earlier world any more. A world that this host
+ * itself has planned does not count, because nobody was told to begin it. */
 static int64_t fence(const struct ct_members *m)
 {
     const struct ct_office *office = &m->failover->office;
@@ -412,8 +418,9 @@ bool members_failover_is_ready(struct ct_members *m, int64_t now_ns, int *ends)
     return true;
 }
 
-/* An agent of this machine, above all that of this process, has come by an address that others may
- * not reach. They are given the one by which they reach this machine themselves. */
+/* Returns what the record says of this member. An agent of this machine, above all that of this
+ * process, has come by an address that others may not reach, so they are given the one by which
+ * they reach this machine. */
 static struct ct_voter voter_of(const struct ct_members *m, const struct ct_member *member)
 {
     struct ct_voter voter = member->voter;
@@ -565,7 +572,8 @@ void members_failover_joined(struct ct_members *m, struct ct_member *member, int
     }
 }
 
-/* Has its process come by another connection? It has stopped its workers before. */
+/* Has the process of this member come back by another connection? It has stopped its workers before
+ * it did so. */
 static bool is_back(const struct ct_members *m, const struct ct_member *member)
 {
     EACH_MEMBER(m, pos)
@@ -591,8 +599,8 @@ bool members_failover_left(struct ct_members *m, const struct ct_member *member,
     if (lost == NULL) {
         lost = take_lost(m);
     }
-    /* Who takes its leave has nothing left that runs, followed this host until then, and votes for
-     * nobody afterwards. */
+    /* A node that takes its leave runs nothing any more. It has followed this host until now, and
+     * will vote for nobody. */
     bool took_leave = kind == CT_FAILURE_LEFT;
     *lost = (struct members_lost){.id = member->voter.id,
                                   .said_ns = member->said_ns,

@@ -141,8 +141,10 @@ static struct choice *find_choice(struct ct_cuda_gemm *gemm, const struct choice
     return NULL;
 }
 
-/* What cannot be timed is done in the first way after a failure, which is told when it comes again,
- * and while recording if that takes no memory. CT_EUNSUPPORTED is no failure. */
+/* Should the first way be taken? Both are timed when a shape is new. While recording nothing can be
+ * timed, and of a new shape the first way is taken only if it needs no memory of its own, as the
+ * fused one. A first way that is unsupported is not taken. After another failure the first is
+ * taken; if it was the one that failed, the real call reports that. */
 static bool first_is_faster(struct ct_cuda *cuda, const struct choice_key *key,
                             ct_cuda_way_fn first, ct_cuda_way_fn second, const void *op)
 {

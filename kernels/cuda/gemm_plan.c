@@ -236,7 +236,7 @@ struct candidate {
     const cublasLtMatmulAlgo_t *algo;
 };
 
-/* The result is what it will be anyway, as nothing is read of it. */
+/* Timing may overwrite the result: no kernel reads it, and the real call writes it again. */
 static int run_candidate(struct ct_cuda *cuda, const void *op, struct ct_err *err)
 {
     const struct candidate *c = op;
@@ -321,7 +321,8 @@ static void pick(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_ge
     for (int i = 0; count > 1 && i < count; i++) {
         float us;
         const struct candidate c = {cache, p, o, &found[i].algo};
-        /* One that does not run after all is none. If all are, the product fails in earnest. */
+        /* A kernel that does not run is skipped. If none runs, the first stays chosen and the
+         * product reports the failure. */
         if (ct_cuda_time(cuda, run_candidate, &c, &us, NULL) == 0 && (!timed || us < p->us)) {
             timed = true;
             p->algo = found[i].algo;

@@ -436,8 +436,8 @@ static bool may_host(const struct ct_members *m, const struct ct_member *member)
     return members_failover_on(m) && member->node_rank < CT_VOTERS_MAX;
 }
 
-/* Only what is new is sent when a world stops; OVER has the whole history. But who may have to host
- * the job must know `all`. */
+/* Adds to a STOP what has happened: only what is new, since OVER has the whole history, but `all`
+ * of it for a node that may have to host the job. */
 static void add_news(struct ct_members *m, const struct ct_failure *first, bool all)
 {
     struct ct_failure_history *news = &m->msg.history;

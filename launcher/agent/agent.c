@@ -295,7 +295,8 @@ static void on_over(const struct step *step, const struct ct_agent_event *event)
     }
 }
 
-/* The workers are stopped as if the membership had said so. */
+/* The host is lost, and the election looks for another one. The workers are stopped as if the
+ * membership had said so. */
 static void on_adrift(const struct step *step)
 {
     struct ct_agent *agent = step->agent;

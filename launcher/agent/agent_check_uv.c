@@ -288,8 +288,9 @@ static bool is_due(const struct ct_agent_run *run)
            (options->preflight == CT_PREFLIGHT_FIRST && !run->check.passed);
 }
 
-/* All machines of a world take part in its preflight, or each looks at itself alone. Those of the
- * first one are all new. A machine that comes later finds others that are past it. */
+/* Do all machines of the world take part in this preflight? They do with --preflight=each, and in
+ * the first generation. A machine that comes later checks itself alone, because the others have
+ * passed already. */
 static bool concerns_all(const struct ct_agent_run *run)
 {
     return run->membership.node_count > 1 &&

@@ -32,8 +32,8 @@
 #include <string.h>
 #include <time.h>
 
-/* A host is looked for so many leases long; in a job with an arbiter, which may be away for longer,
- * for as long as one waits for other machines. */
+/* For how many leases an agent looks for a host. With an arbiter, which may be away for longer, it
+ * looks for join_timeout instead. */
 #define GIVE_UP_LEASES 5
 
 static const struct ct_election *state(const struct ct_agent_run *run)
@@ -129,7 +129,7 @@ static void give_up(struct ct_agent_run *run, int exit_code)
 {
     const struct ct_agent_failover *failover = &run->failover;
     const char *etcd = run->job->resolved->etcd;
-    bool alone = false; /* there is no reason but that nobody else has come */
+    bool alone = false; /* the only reason is that no other machine has come */
     bool known = run->agent.generation >= 0 && exit_code >= 0;
     bool first = run->agent.generation < 0 && etcd != NULL;
     if (etcd != NULL && !known) {
@@ -207,7 +207,8 @@ static bool is_away(const struct ct_agent_run *run)
     return run->failover.moves.away && run->agent.generation < 0 && !is_ending(run);
 }
 
-/* The host of which it was told is none. Returns false if it has looked for too long. */
+/* The machine to which this node was sent does not host the job, so it goes back to where the store
+ * was said to be. Returns false if it has looked for too long. */
 static bool come_back(struct ct_agent_run *run, const char *why)
 {
     if (ct_agent_moves_failed(&run->failover.moves, ct_clock_now(NULL)) == CT_AGENT_MOVES_END) {
@@ -475,7 +476,8 @@ static void warn_of_loopback(struct ct_agent_run *run)
     }
 }
 
-/* Other machines have to reach this one by the address by which it reaches etcd. */
+/* Etcd has answered. Other machines have to reach this one at the address from which it reaches
+ * etcd, unless the user has given another. */
 static void on_met(void *data, const char *own_address)
 {
     struct ct_agent_run *run = data;
@@ -505,8 +507,9 @@ int ct_agent_failover_seek(struct ct_agent_run *run, struct ct_err *err)
 
 /* ---- the link ------------------------------------------------------------------------------- */
 
-/* Etcd may still name a host that is dead, and another program may have its port now, so nothing is
- * final. But a token that differs should be known before join_timeout is over. */
+/* Notes why the host that etcd names did not take this machine. That is not final: the host may be
+ * dead, and another program may have its port now. But if the tokens differ, the user should know
+ * before join_timeout is over. */
 static void note_unjoined(struct ct_agent_run *run, const struct ct_err *why)
 {
     char text[CT_FAILURE_WHAT_MAX], where[CT_ADDR_JOIN_MAX];
@@ -546,7 +549,8 @@ bool ct_agent_failover_lost(struct ct_agent_run *run, const struct ct_err *why)
     return true;
 }
 
-/* So that a host which has forgotten the job does not take this node for a new one. */
+/* Names the record in the JOIN, so that a host which has forgotten the job does not take this node
+ * for a new one. */
 static void tell_record(struct ct_agent_run *run)
 {
     const struct ct_job_record *record = &state(run)->record;

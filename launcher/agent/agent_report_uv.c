@@ -329,7 +329,7 @@ static bool is_logged(const struct ct_agent_run *run, int local_rank)
             ct_redirects_of(&job->resolved->tee, local_rank) != 0);
 }
 
-/* Of a hang in which none stands out, so many stacks are kept. More of them would say the same. */
+/* How many stacks are kept of a hang in which no worker stands out. More would tell nothing new. */
 #define STACKS_KEPT 8
 
 /* Do two workers have the same stack? */
@@ -362,7 +362,8 @@ static bool is_first_of_stack(const struct ct_agent_workers *workers, int local_
 }
 
 /* Appends the stacks of all workers, for a hang in which none stands out: each stack once, below
- * the ranks that have it. Of many, or long ones, the beginnings, where the main thread is. */
+ * the ranks that have it. If they are many or long, each is cut at its end, because the main thread
+ * comes first. */
 static void add_stacks(const struct ct_agent_run *run, struct ct_buf *out)
 {
     const struct ct_agent_workers *workers = &run->workers;
@@ -392,7 +393,9 @@ static void add_stacks(const struct ct_agent_run *run, struct ct_buf *out)
     }
 }
 
-/* Where those stood to whom a failure is put down. The text is kept in *text. */
+/* Returns the traceback for the report: the stacks of all workers if the job hung without a
+ * suspect; else that of the error file; else the stack of the failed worker. NULL: there is none.
+ * `text` holds the stacks of all workers. */
 static const char *find_traceback(const struct ct_agent_run *run, int failed, struct ct_buf *text)
 {
     if (run->agent.failure.end.kind == CT_END_ALL_HUNG) {

@@ -55,8 +55,8 @@ struct ct_hang_rank {
     bool unmeasured;    /* what it does now spans a time that does not count */
     bool has_cpu;
     int64_t busy_ns; /* when it was last found busy, or at the first look */
-    /* What it has used is measured since `from`, which is at most a timeout ago, and from half of
-     * one on `next` takes its place. */
+    /* The CPU time that it has used is measured from `from` on, which is at most a window ago (see
+     * window_of()). `next` takes the place of `from` when it is half a window old. */
     struct cpu_mark from, next;
     int known;                  /* how many samples in a row had cpu_ns */
     int64_t queued_ns, used_ns; /* of the last sample, if its time is not 0 */
@@ -127,8 +127,8 @@ static bool is_untold(const struct ct_hang *hang, const struct ct_hang_sample *s
            !alone;
 }
 
-/* In how much time the use of the CPU is measured. What a rank did before says nothing of now, and
- * the share that counts as work would be of all that time. */
+/* Returns the time in which the use of the CPU is measured. To count as busy, a rank must use a
+ * share of that time; without a limit, one that was idle for an hour would need a minute of CPU. */
 static int64_t window_of(const struct ct_hang *hang, const struct ct_hang_rank *rank)
 {
     int64_t timeout_ns = timeout_of(hang, rank);
@@ -163,7 +163,7 @@ static bool take_cpu(const struct ct_hang *hang, struct ct_hang_rank *rank,
     return busy;
 }
 
-/* Has it wanted a CPU since the last sample, and got none? */
+/* Has the rank wanted a CPU since the last sample, and got nearly none? */
 static bool take_queue(struct ct_hang_rank *rank, const struct ct_hang_sample *sample, int64_t now)
 {
     int64_t queued = sample->queued_ns - rank->queued_ns, used = sample->cpu_ns - rank->used_ns;

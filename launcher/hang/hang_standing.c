@@ -31,8 +31,8 @@ bool ct_hang_standing_take_end(struct ct_hang_standing *standing, bool success)
     return standing->went_on_ns != 0 && !standing->failed;
 }
 
-/* Have ranks made progress since the hang was told? Whether a suspect of this machine has, this
- * machine knows itself. */
+/* Does the verdict show that ranks have made progress since the hang was told? Of a suspect on this
+ * machine, the machine's own samples tell that. */
 static bool is_past(const struct ct_hang_standing *standing, const struct ct_hang_news *news)
 {
     bool is_ours = standing->is_here && standing->report.rank >= 0;

@@ -74,7 +74,8 @@ static bool find_path(const char *text, const char *controllers, char *out, size
     return false;
 }
 
-/* In a container the path may be the host's; the files are at the top of the mount then. */
+/* Looks for the files at the path of our cgroup and at the top of the mount. In a container, the
+ * path may be that of the host, and then the files are at the top. */
 static bool try_place(struct ct_oom *oom, const char *mount, const char *path, const char *events,
                       const char *limit)
 {

@@ -68,7 +68,8 @@ static int timed_out(const struct net_channel *c, bool sending, struct ct_err *e
                       sending ? "takes nothing" : "has sent nothing");
 }
 
-/* Has the peer not closed its end? What it sent before it closed can still be received. */
+/* Returns an error if there is a reason to end the link. That the peer has closed its end is one
+ * only for a sender: what it sent before it closed can still be received. */
 static int look(struct net_channel *c, bool sending, struct ct_err *err)
 {
     int rc = net_look(&c->net, err);
@@ -264,7 +265,7 @@ static const struct ctw_link_ops net_ops = {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Puts a pair's keys apart from the other keys of the communicator. */
+/* Gives the keys of a pair of ranks names of their own among those of the communicator. */
 struct pair_keys {
     struct comm_origin *origin;
     const int *names;

@@ -35,7 +35,8 @@ enum frame_kind { FRAME_BYE, FRAME_WAITING, FRAME_OWN_STORY, FRAME_STORY };
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* Sends a frame as far as there is room. Little was sent before on this connection, so there is. */
+/* Sends a frame without waiting for room. There is room, because little is sent on this connection.
+ */
 static void send_frame(const struct net_peer *peer, enum frame_kind kind, const void *text,
                        size_t len)
 {
@@ -133,7 +134,7 @@ static int has_left(const struct net *net, const struct net_peer *peer, struct c
 static int lost_control(const struct net *net, struct net_peer *peer, int errnum,
                         struct ct_err *err)
 {
-    /* A fork of this process may have the connection, too: closing does not take it out then. */
+    /* If a forked child has the connection, too, close() alone leaves it in the set of epoll. */
     (void)epoll_ctl(net->epoll, EPOLL_CTL_DEL, peer->fd, NULL);
     (void)close(peer->fd);
     peer->fd = -1;

@@ -22,7 +22,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* How often a file that others make again and again is removed. */
+/* Processes that save at once may remove each other's new file. One gives up after this many times.
+ */
 #define ATTEMPTS 10
 
 /* Weight and bias of each layer, among the parameters and in each optimizer state. */
@@ -64,9 +65,10 @@ static int cannot_write(const char *path, const char *temporary, int errnum, str
                       "cannot write checkpoint %s (by way of %s)", path, temporary);
 }
 
-/* Makes a new file: one that is there may be what a killed writer has left, or that of a process
- * that still writes, which then finds that it is not the last one (see is_named()). Two processes
- * that wrote into one file would leave a mixture of both. Returns the descriptor, or a code. */
+/* Removes the file that is there, and makes a new one. A killed writer may have left the old one.
+ * If a process still writes it, is_named() tells that process that another one has begun after it.
+ * Two processes that wrote into one file would leave a mixture. Returns the descriptor, or a code.
+ */
 static int make_temporary(const char *path, const char *temporary, struct ct_err *err)
 {
     int fd = -1, saved = EEXIST;

@@ -160,7 +160,7 @@ static void check(const struct rig *rig, enum ct_bind bind, const char *visible,
     ct_binder_fini(&binder);
 }
 
-static void two_sockets_with_threads(void **state)
+static void workers_get_the_threads_of_their_socket(void **state)
 {
     (void)state;
     struct rig rig;
@@ -191,7 +191,7 @@ static void a_node_may_be_less_than_a_socket(void **state)
 }
 
 /* Seven cores for two: the first gets one more. */
-static void what_does_not_divide(void **state)
+static void the_first_worker_gets_the_core_that_is_left_over(void **state)
 {
     (void)state;
     struct rig rig;
@@ -337,9 +337,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cpu_lists_are_read_and_written),
-        cmocka_unit_test(two_sockets_with_threads),
+        cmocka_unit_test(workers_get_the_threads_of_their_socket),
         cmocka_unit_test(a_node_may_be_less_than_a_socket),
-        cmocka_unit_test(what_does_not_divide),
+        cmocka_unit_test(the_first_worker_gets_the_core_that_is_left_over),
         cmocka_unit_test(only_what_we_were_given),
         cmocka_unit_test(workers_follow_their_gpu),
         cmocka_unit_test(a_sysfs_that_says_nothing),

@@ -94,7 +94,7 @@ static void test_an_id_may_begin_with_a_dash(void **state)
     ct_buf_fini(&out);
 }
 
-static void test_shell_reads_it(void **state)
+static void test_a_shell_reads_a_quoted_word_unchanged(void **state)
 {
     (void)state;
     static const char word[] = "'a' \"b\" $(c) `d` \\ * \n end";
@@ -134,7 +134,7 @@ static void test_ssh_or_a_local_shell_runs_the_command(void **state)
     ct_strlist_fini(&argv);
 }
 
-static void test_what_goes_along(void **state)
+static void test_settings_go_along_and_secrets_stay(void **state)
 {
     (void)state;
     assert_true(ct_fleet_exports("NCCL_SOCKET_IFNAME=eth0"));
@@ -146,7 +146,7 @@ static void test_what_goes_along(void **state)
     assert_false(ct_fleet_exports("PATH=/bin"));
 }
 
-static void test_where_is_here(void **state)
+static void test_the_own_name_and_the_loopback_are_here(void **state)
 {
     (void)state;
     assert_true(ct_fleet_is_here("localhost", "node7"));
@@ -180,10 +180,10 @@ int main(void)
         cmocka_unit_test(test_the_remote_command_is_quoted_for_a_shell),
         cmocka_unit_test(test_the_first_machine_hosts_a_detached_job),
         cmocka_unit_test(test_an_id_may_begin_with_a_dash),
-        cmocka_unit_test(test_shell_reads_it),
+        cmocka_unit_test(test_a_shell_reads_a_quoted_word_unchanged),
         cmocka_unit_test(test_ssh_or_a_local_shell_runs_the_command),
-        cmocka_unit_test(test_what_goes_along),
-        cmocka_unit_test(test_where_is_here),
+        cmocka_unit_test(test_settings_go_along_and_secrets_stay),
+        cmocka_unit_test(test_the_own_name_and_the_loopback_are_here),
         cmocka_unit_test(test_each_failed_allocation_is_told),
     };
     return cmocka_run_group_tests_name("fleet", tests, NULL, NULL);

@@ -65,7 +65,7 @@ static void a_long_first_step_is_not(void **state)
 }
 
 /* It uses the CPU, or it does not: only then is it a hang. */
-static void who_writes_a_checkpoint(void **state)
+static void a_checkpoint_hangs_only_without_cpu_use(void **state)
 {
     (void)state;
     struct rig rig;
@@ -754,7 +754,7 @@ int main(void)
         cmocka_unit_test(the_busy_one_is_named),
         cmocka_unit_test(who_is_only_slow_is_not),
         cmocka_unit_test(a_long_first_step_is_not),
-        cmocka_unit_test(who_writes_a_checkpoint),
+        cmocka_unit_test(a_checkpoint_hangs_only_without_cpu_use),
         cmocka_unit_test(a_spinning_one_is_named),
         cmocka_unit_test(a_rank_alone_hangs_by_its_timeout_or_without_cpu),
         cmocka_unit_test(proc_is_read_only_when_it_can_matter),

@@ -94,7 +94,7 @@ static struct heard run(const char *command, int64_t timeout_ms)
     return heard;
 }
 
-static void test_how_it_ends(void **state)
+static void test_a_failed_check_says_how_it_ended(void **state)
 {
     (void)state;
     assert_string_equal(run("true", 60000).why, "");
@@ -222,7 +222,7 @@ static void test_a_command_that_cannot_be_run(void **state)
 }
 
 /* A program is no command of a shell: its codes are its own. */
-static void test_a_program(void **state)
+static void test_a_program_keeps_its_own_exit_codes(void **state)
 {
     char name[] = "another name", flag[] = "-c", script[] = "echo $0; exit 127";
     char *argv[] = {name, flag, script, name, NULL};
@@ -249,7 +249,7 @@ static void test_a_program(void **state)
     assert_int_equal(heard.not_run, 0);
 }
 
-static void test_what_it_wrote_last(void **state)
+static void test_the_last_lines_of_a_check_are_kept(void **state)
 {
     (void)state;
     assert_string_equal(run("echo one; echo two >&2; exit 1", 60000).tail, "one\ntwo\n");
@@ -332,7 +332,7 @@ static int body(void *data)
     return rc;
 }
 
-static void test_without_memory(void **state)
+static void test_a_check_survives_lack_of_memory(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(body, NULL, 1) > 0); /* the words of the result may be missing */
@@ -341,16 +341,16 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_how_it_ends),
+        cmocka_unit_test(test_a_failed_check_says_how_it_ended),
         cmocka_unit_test(test_a_check_that_cannot_be_watched_is_an_error),
         cmocka_unit_test(test_what_was_written_can_be_read_at_once),
         cmocka_unit_test(test_how_it_ends_is_kept_when_sigchld_comes_first),
         cmocka_unit_test(test_a_command_that_cannot_be_run),
-        cmocka_unit_test(test_a_program),
-        cmocka_unit_test(test_what_it_wrote_last),
+        cmocka_unit_test(test_a_program_keeps_its_own_exit_codes),
+        cmocka_unit_test(test_the_last_lines_of_a_check_are_kept),
         cmocka_unit_test(test_leftovers_do_not_count),
         cmocka_unit_test(test_a_cancelled_check_ends_and_says_nothing),
-        cmocka_unit_test(test_without_memory),
+        cmocka_unit_test(test_a_check_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

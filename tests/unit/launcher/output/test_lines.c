@@ -200,7 +200,7 @@ static void test_line_whose_beginning_is_gone_says_so(void **state)
     free(in);
 }
 
-static void test_prefix_and_colour(void **state)
+static void test_a_prefix_has_the_rank_and_its_colour(void **state)
 {
     (void)state;
     char prefix[CT_LINES_PREFIX_MAX];
@@ -276,7 +276,7 @@ static int feed_all(void *data)
     return rc;
 }
 
-static void test_out_of_memory(void **state)
+static void test_lines_survive_lack_of_memory(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(feed_all, NULL, 0) >= 4);
@@ -293,8 +293,8 @@ int main(void)
         cmocka_unit_test(test_tail_keeps_the_last_lines),
         cmocka_unit_test(test_tail_of_a_long_line_is_its_end),
         cmocka_unit_test(test_line_whose_beginning_is_gone_says_so),
-        cmocka_unit_test(test_prefix_and_colour),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_a_prefix_has_the_rank_and_its_colour),
+        cmocka_unit_test(test_lines_survive_lack_of_memory),
     };
     return cmocka_run_group_tests_name("lines", tests, NULL, NULL);
 }

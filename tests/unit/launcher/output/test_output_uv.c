@@ -355,7 +355,7 @@ static int open_and_close(void *data)
     return rc;
 }
 
-static void test_out_of_memory(void **state)
+static void test_opening_survives_lack_of_memory(void **state)
 {
     (void)state;
     struct fixture *f = calloc(1, sizeof(*f));
@@ -379,7 +379,7 @@ int main(void)
         cmocka_unit_test(test_a_file_goes_on_when_its_disk_has_room_again),
         cmocka_unit_test(test_unusable_log_path_is_named),
         cmocka_unit_test(test_inherited_sink_needs_no_pipe),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_opening_survives_lack_of_memory),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests_name("output_uv", tests, NULL, NULL);

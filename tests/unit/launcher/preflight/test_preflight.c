@@ -94,7 +94,7 @@ static void expect(int count, int machine, bool unfit, const char *what)
     assert_true(strlen(verdict.findings[0].advice) > 0);
 }
 
-static void test_healthy_machines(void **state)
+static void test_healthy_machines_have_no_findings(void **state)
 {
     (void)state;
     judge(MACHINES);
@@ -110,7 +110,7 @@ static void test_healthy_machines(void **state)
     assert_int_equal(verdict.pairs, 0);
 }
 
-static void test_shared_memory(void **state)
+static void test_too_little_shared_memory_is_unfit(void **state)
 {
     (void)state;
     machines[2].shm_size = INT64_C(64) << 20; /* as a container has it */
@@ -140,7 +140,7 @@ static void test_locked_memory_counts_where_rdma_needs_it(void **state)
     assert_int_equal(verdict.num_findings, 0);
 }
 
-static void test_disk_and_clock(void **state)
+static void test_a_full_disk_or_a_wrong_clock_is_unfit(void **state)
 {
     (void)state;
     (void)snprintf(machines[0].folder, sizeof(machines[0].folder), "/logs");
@@ -156,7 +156,7 @@ static void test_disk_and_clock(void **state)
     assert_int_equal(verdict.num_findings, 0);
 }
 
-static void test_gpus_of_most(void **state)
+static void test_fewer_gpus_than_most_machines_have_is_unfit(void **state)
 {
     (void)state;
     machines[1].gpus = 7;
@@ -171,7 +171,7 @@ static void test_gpus_of_most(void **state)
     expect(MACHINES, 1, true, "it has 0 GPUs, less than 8");
 }
 
-static void test_broken_gpus(void **state)
+static void test_a_broken_gpu_is_unfit_and_its_xids_are_told(void **state)
 {
     (void)state;
     (void)snprintf(machines[2].gpu_trouble, sizeof(machines[2].gpu_trouble), "GPU 3: lost");
@@ -184,7 +184,7 @@ static void test_broken_gpus(void **state)
            "0000:3b:00");
 }
 
-static void test_a_check_that_hangs(void **state)
+static void test_a_check_that_hangs_is_unfit(void **state)
 {
     (void)state;
     (void)snprintf(machines[3].stuck, sizeof(machines[3].stuck), "the disks");
@@ -219,7 +219,7 @@ static void test_a_slow_way_is_a_warning(void **state)
            "its way to no?de?1 is slow: 1.0 MB/s, where half of the pairs reach 1000.0 MB/s");
 }
 
-static void test_limits_of_the_network(void **state)
+static void test_machines_beyond_the_limits_of_the_network_are_unfit(void **state)
 {
     (void)state;
     limits.rate = 2e9;
@@ -234,7 +234,7 @@ static void test_limits_of_the_network(void **state)
                         "0.002 ms");
 }
 
-static void test_a_late_machine(void **state)
+static void test_a_machine_with_high_latency_is_unfit(void **state)
 {
     (void)state;
     for (int i = 0; i < MACHINES - 1; i++) {
@@ -272,7 +272,7 @@ static void test_a_machine_behind_a_firewall(void **state)
     assert_int_equal(verdict.broken_pairs, 3);
 }
 
-static void test_nothing_was_measured(void **state)
+static void test_a_pair_that_was_not_measured_is_unfit(void **state)
 {
     (void)state;
     make_machines(2);
@@ -282,7 +282,7 @@ static void test_nothing_was_measured(void **state)
     assert_true(verdict.unfit > 0);
 }
 
-static void test_the_table(void **state)
+static void test_the_table_has_a_row_for_each_machine(void **state)
 {
     struct ct_buf text = CT_BUF_INIT;
     (void)state;
@@ -392,7 +392,7 @@ static void test_a_machine_travels_as_json(void **state)
     ct_buf_fini(&text);
 }
 
-static void test_hostile_json(void **state)
+static void test_hostile_json_is_refused(void **state)
 {
     static const char *const bad_machines[] = {"", "[]", "{}", "{\"node_rank\":-1}", "nonsense"};
     static const char *const bad_links[] = {
@@ -434,7 +434,7 @@ static void test_a_clock_of_300_digits_is_refused(void **state)
     ct_buf_fini(&text);
 }
 
-static void test_the_report(void **state)
+static void test_the_report_marks_the_unfit_machine(void **state)
 {
     cJSON *report = NULL;
     (void)state;
@@ -473,7 +473,7 @@ static int all(void *data)
     return rc;
 }
 
-static void test_without_memory(void **state)
+static void test_a_verdict_survives_lack_of_memory(void **state)
 {
     (void)state;
     machines[2].clock_s = 100;
@@ -484,32 +484,37 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_healthy_machines, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_shared_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_healthy_machines_have_no_findings, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_too_little_shared_memory_is_unfit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_locked_memory_counts_where_rdma_needs_it, setup,
                                         teardown),
-        cmocka_unit_test_setup_teardown(test_disk_and_clock, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_gpus_of_most, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_broken_gpus, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_check_that_hangs, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_full_disk_or_a_wrong_clock_is_unfit, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_fewer_gpus_than_most_machines_have_is_unfit, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_broken_gpu_is_unfit_and_its_xids_are_told, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_a_check_that_hangs_is_unfit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_slow_machine_is_named_and_not_its_partners, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_slow_way_is_a_warning, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_limits_of_the_network, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_late_machine, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_machines_beyond_the_limits_of_the_network_are_unfit,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_machine_with_high_latency_is_unfit, setup, teardown),
         cmocka_unit_test_setup_teardown(test_two_machines_are_not_compared, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_machine_behind_a_firewall, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_was_measured, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_the_table, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_pair_that_was_not_measured_is_unfit, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_the_table_has_a_row_for_each_machine, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_number_has_no_exponent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_machine_travels_as_json, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_hostile_json, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_hostile_json_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(test_machines_of_one_name_are_told_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limits_that_do_not_count_are_named_once, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_clock_of_300_digits_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_the_report, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_without_memory, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_report_marks_the_unfit_machine, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_verdict_survives_lack_of_memory, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,7 +77,7 @@ static void test_a_driver_that_cannot_be_used(void **state)
     assert_string_equal(machine.gpu_trouble, "");
 }
 
-static void test_xids(void **state)
+static void test_xids_in_the_kernel_log_are_counted(void **state)
 {
     static const char log[] = "6,1,1,-;NVRM: loading NVIDIA UNIX x86_64 Kernel Module\n"
                               "3,2,2,-;NVRM: Xid (PCI:0000:17:00): 13, pid=4, name=train\n";
@@ -105,7 +105,7 @@ static void note(void *data, const char *name)
     (void)snprintf((char *)data + strlen(data), 100, "%s;", name);
 }
 
-static void test_this_machine(void **state)
+static void test_this_machine_is_looked_at_in_stages(void **state)
 {
     char stages[400] = "", *folder = ct_tmpdir_new();
     struct ct_preflight_places places = ct_preflight_places_here;
@@ -137,8 +137,8 @@ int main(void)
         cmocka_unit_test(test_gpus_are_counted),
         cmocka_unit_test(test_what_is_wrong_with_a_gpu),
         cmocka_unit_test(test_a_driver_that_cannot_be_used),
-        cmocka_unit_test(test_xids),
-        cmocka_unit_test(test_this_machine),
+        cmocka_unit_test(test_xids_in_the_kernel_log_are_counted),
+        cmocka_unit_test(test_this_machine_is_looked_at_in_stages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

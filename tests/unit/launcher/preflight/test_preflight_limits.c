@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static void test_every_key(void **state)
+static void test_every_key_is_read(void **state)
 {
     struct ct_preflight_limits limits = CT_PREFLIGHT_LIMITS_INIT;
     (void)state;
@@ -46,7 +46,7 @@ static void refused(const char *text, const char *why)
     assert_int_equal(limits.disk, INT64_C(256) << 20);
 }
 
-static void test_garbage(void **state)
+static void test_garbage_is_refused_with_a_reason(void **state)
 {
     (void)state;
     refused("", "'' is not KEY=VALUE");
@@ -75,9 +75,9 @@ static void test_garbage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_key),
+        cmocka_unit_test(test_every_key_is_read),
         cmocka_unit_test(test_what_is_not_named_stays),
-        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_garbage_is_refused_with_a_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

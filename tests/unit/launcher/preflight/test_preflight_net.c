@@ -120,7 +120,7 @@ static void test_strangers_are_sent_away(void **state)
     finish(machines);
 }
 
-static void test_nobody_is_there(void **state)
+static void test_a_partner_that_does_not_listen_is_told(void **state)
 {
     struct machine machines[2];
     (void)state;
@@ -131,7 +131,7 @@ static void test_nobody_is_there(void **state)
     (void)close(machines[1].meeting.listener);
 }
 
-static void test_nobody_comes(void **state)
+static void test_a_partner_that_does_not_come_is_told(void **state)
 {
     struct machine machines[2];
     (void)state;
@@ -210,8 +210,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_both_learn_their_rate),
         cmocka_unit_test(test_strangers_are_sent_away),
-        cmocka_unit_test(test_nobody_is_there),
-        cmocka_unit_test(test_nobody_comes),
+        cmocka_unit_test(test_a_partner_that_does_not_listen_is_told),
+        cmocka_unit_test(test_a_partner_that_does_not_come_is_told),
         cmocka_unit_test(test_no_descriptor_is_left),
         cmocka_unit_test(test_strangers_make_room_when_descriptors_are_out),
     };

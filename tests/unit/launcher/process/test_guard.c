@@ -81,7 +81,7 @@ static void test_cookie_is_found_as_a_whole_entry_only(void **state)
 
 /* ---- process tree --------------------------------------------------------------------------- */
 
-static void test_stat_lines_are_hostile(void **state)
+static void test_hostile_stat_lines_are_refused(void **state)
 {
     (void)state;
     struct ct_proctree_entry e;
@@ -211,7 +211,7 @@ static int read_tree(void *data)
     return rc;
 }
 
-static void test_reading_the_tree(void **state)
+static void test_reading_the_tree_survives_lack_of_memory(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(read_tree, NULL, 0) >= 1);
@@ -388,7 +388,7 @@ static int start_guard(void *data)
     return rc;
 }
 
-static void test_out_of_memory(void **state)
+static void test_starting_a_guard_survives_lack_of_memory(void **state)
 {
     (void)state;
     struct ct_cookie cookie;
@@ -401,16 +401,16 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cookies_are_random_hex),
         cmocka_unit_test(test_cookie_is_found_as_a_whole_entry_only),
-        cmocka_unit_test(test_stat_lines_are_hostile),
+        cmocka_unit_test(test_hostile_stat_lines_are_refused),
         cmocka_unit_test(test_descendants_of_a_drawn_tree),
         cmocka_unit_test(test_a_reused_pid_is_not_hit),
         cmocka_unit_test(test_an_only_child_is_told_from_others),
-        cmocka_unit_test(test_reading_the_tree),
+        cmocka_unit_test(test_reading_the_tree_survives_lack_of_memory),
         cmocka_unit_test(test_guard_ends_grandchildren_with_their_own_session),
         cmocka_unit_test(test_guard_ends_a_session_without_the_cookie),
         cmocka_unit_test(test_guard_ends_children_of_members),
         cmocka_unit_test(test_dismissed_guard_kills_nobody),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_starting_a_guard_survives_lack_of_memory),
     };
     return cmocka_run_group_tests_name("guard", tests, NULL, NULL);
 }

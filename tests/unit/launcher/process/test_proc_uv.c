@@ -118,7 +118,7 @@ static void stop(struct fixture *f, int sig, int64_t grace_ms)
     ct_loop_run_until(&f->loop, &f->stopped);
 }
 
-static void test_exit_codes_and_signals(void **state)
+static void test_exit_codes_and_signals_are_told_apart(void **state)
 {
     (void)state;
     struct fixture f;
@@ -361,7 +361,7 @@ static void test_signals_reach_leader_and_group(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exit_codes_and_signals),
+        cmocka_unit_test(test_exit_codes_and_signals_are_told_apart),
         cmocka_unit_test(test_start_failure_leaves_nothing),
         cmocka_unit_test(test_orphans_are_reaped_and_statuses_kept),
         cmocka_unit_test(test_status_is_kept_when_sigchld_comes_first),

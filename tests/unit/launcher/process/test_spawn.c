@@ -132,7 +132,7 @@ static void test_leads_its_own_session(void **state)
     free(out);
 }
 
-static void test_limit_of_files(void **state)
+static void test_a_child_gets_the_limit_of_files(void **state)
 {
     (void)state;
     struct rlimit low = {.rlim_cur = 77, .rlim_max = 99};
@@ -356,7 +356,7 @@ static void test_one_more_descriptor_becomes_3(void **state)
     close(writer);
 }
 
-static void test_idle_priority(void **state)
+static void test_a_child_can_have_idle_priority(void **state)
 {
     (void)state;
     int status;
@@ -374,7 +374,7 @@ int main(void)
         cmocka_unit_test(test_signals_are_reset),
         cmocka_unit_test(test_only_stdio_is_open),
         cmocka_unit_test(test_leads_its_own_session),
-        cmocka_unit_test(test_limit_of_files),
+        cmocka_unit_test(test_a_child_gets_the_limit_of_files),
         cmocka_unit_test(test_stdio_may_cross),
         cmocka_unit_test(test_exec_errors_come_back),
         cmocka_unit_test(test_the_child_runs_on_the_cpus_that_are_meant),
@@ -382,7 +382,7 @@ int main(void)
         cmocka_unit_test(test_a_cgroup_that_cannot_be_used_is_left_out),
         cmocka_unit_test(test_dies_with_its_parent),
         cmocka_unit_test(test_one_more_descriptor_becomes_3),
-        cmocka_unit_test(test_idle_priority),
+        cmocka_unit_test(test_a_child_can_have_idle_priority),
     };
     return cmocka_run_group_tests_name("spawn", tests, NULL, NULL);
 }

@@ -100,7 +100,7 @@ static void test_huge_grace_does_not_overflow(void **state)
     assert_true(stop.kill_ns > start && stop.group_ns > start && stop.group_ns < stop.kill_ns);
 }
 
-static void test_hopeless_after_five_seconds(void **state)
+static void test_a_worker_counts_as_unkillable_after_five_seconds(void **state)
 {
     (void)state;
     struct ct_stop stop;
@@ -123,7 +123,7 @@ int main(void)
         cmocka_unit_test(test_no_grace_kills_at_once),
         cmocka_unit_test(test_second_request_only_hastens),
         cmocka_unit_test(test_huge_grace_does_not_overflow),
-        cmocka_unit_test(test_hopeless_after_five_seconds),
+        cmocka_unit_test(test_a_worker_counts_as_unkillable_after_five_seconds),
     };
     return cmocka_run_group_tests_name("stop", tests, NULL, NULL);
 }

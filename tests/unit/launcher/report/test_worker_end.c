@@ -136,7 +136,7 @@ static void test_a_worker_that_was_stopped_is_called_so(void **state)
     assert_non_null(strstr(ct_worker_end_advice(&end, true), "find out who stopped it"));
 }
 
-static void test_an_unfit_machine(void **state)
+static void test_an_unfit_machine_ends_with_its_own_code(void **state)
 {
     const struct ct_worker_end end = {.kind = CT_END_UNFIT};
     struct ct_buf text = CT_BUF_INIT;
@@ -152,7 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_worker_that_was_stopped_is_called_so),
-        cmocka_unit_test(test_an_unfit_machine),
+        cmocka_unit_test(test_an_unfit_machine_ends_with_its_own_code),
         cmocka_unit_test(each_end_has_words_and_a_code),
         cmocka_unit_test(advice_fits_the_end),
         cmocka_unit_test(commands_have_the_shells_codes),

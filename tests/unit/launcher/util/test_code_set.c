@@ -6,7 +6,7 @@
 
 #include "launcher/util/code_set.h"
 
-static void test_codes_ranges_and_signals(void **state)
+static void test_codes_ranges_and_signals_are_read(void **state)
 {
     struct ct_code_set set;
     struct ct_err err = {0};
@@ -59,7 +59,7 @@ static void test_bad_parts_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_codes_ranges_and_signals),
+        cmocka_unit_test(test_codes_ranges_and_signals_are_read),
         cmocka_unit_test(test_bad_parts_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ static void say(int fd, const void *bytes, size_t len)
     assert_int_equal(send(fd, bytes, len, 0), len);
 }
 
-static void test_words_and_their_text(void **state)
+static void test_each_message_gives_its_word_and_text(void **state)
 {
     static const struct {
         const char *bytes;
@@ -74,7 +74,7 @@ static void test_a_packet_that_is_too_long_is_unknown(void **state)
     close(ends[1]);
 }
 
-static void test_silence_and_the_end(void **state)
+static void test_silence_and_the_end_are_told_apart(void **state)
 {
     (void)state;
     int ends[2];
@@ -164,7 +164,7 @@ static int pass_environment(void *data)
     return rc;
 }
 
-static void test_out_of_memory(void **state)
+static void test_passing_an_environment_survives_lack_of_memory(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(pass_environment, NULL, 0) > 0);
@@ -173,12 +173,12 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_words_and_their_text),
+        cmocka_unit_test(test_each_message_gives_its_word_and_text),
         cmocka_unit_test(test_a_packet_that_is_too_long_is_unknown),
-        cmocka_unit_test(test_silence_and_the_end),
+        cmocka_unit_test(test_silence_and_the_end_are_told_apart),
         cmocka_unit_test(test_an_environment_goes_over_as_a_file),
         cmocka_unit_test(test_a_spare_that_does_not_read_makes_nobody_wait),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_passing_an_environment_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

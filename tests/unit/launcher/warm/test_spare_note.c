@@ -65,7 +65,7 @@ static void a_program_that_says_so(void **state)
     assert_true(is_found(&p, sizeof(p)));
 }
 
-static void any_other(void **state)
+static void any_other_file_is_refused(void **state)
 {
     struct program p;
     (void)state;
@@ -86,7 +86,7 @@ static void any_other(void **state)
     assert_false(ct_spare_note_in("/"));
 }
 
-static void sizes_that_lie(void **state)
+static void sizes_that_lie_are_refused(void **state)
 {
     struct program p;
     ElfW(Nhdr) note;
@@ -122,8 +122,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_that_says_so),
-        cmocka_unit_test(any_other),
-        cmocka_unit_test(sizes_that_lie),
+        cmocka_unit_test(any_other_file_is_refused),
+        cmocka_unit_test(sizes_that_lie_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

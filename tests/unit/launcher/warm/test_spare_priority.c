@@ -105,7 +105,7 @@ static void test_root_of_a_user_namespace_may_not_idle(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-static void test_a_family(void **state)
+static void test_a_family_has_the_wrapper_and_its_interpreter(void **state)
 {
     (void)state;
     pid_t interpreter, wrapper = start_wrapper(&interpreter);
@@ -128,7 +128,7 @@ int main(void)
         cmocka_unit_test(test_a_wrapper_and_what_it_waits_for),
         cmocka_unit_test(test_a_real_time_policy_is_that_of_ctrun),
         cmocka_unit_test(test_root_of_a_user_namespace_may_not_idle),
-        cmocka_unit_test(test_a_family),
+        cmocka_unit_test(test_a_family_has_the_wrapper_and_its_interpreter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -349,7 +349,7 @@ static int open_and_close(void *data)
     return rc;
 }
 
-static void test_out_of_memory(void **state)
+static void test_opening_survives_lack_of_memory(void **state)
 {
     (void)state;
     assert_int_equal(ct_fault_sweep(open_and_close, NULL, 0), 1);
@@ -376,7 +376,7 @@ int main(void)
         cmocka_unit_test(test_a_plan_that_was_killed_is_made_again),
         cmocka_unit_test(test_a_plan_that_holds_no_more_is_made_again),
         cmocka_unit_test(test_no_spare_fits),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_opening_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,7 @@ static struct ct_warm_memory read_scene(const struct scene *scene)
     return memory;
 }
 
-static void test_the_machine(void **state)
+static void test_the_machine_counts_without_a_lower_limit(void **state)
 {
     (void)state;
     struct scene scene = scene_new();
@@ -105,7 +105,7 @@ static void test_the_machine(void **state)
     scene_free(&scene);
 }
 
-static void test_a_cgroup_with_less(void **state)
+static void test_a_cgroup_with_a_lower_limit_counts(void **state)
 {
     (void)state;
     struct scene scene = scene_new();
@@ -356,8 +356,8 @@ static void test_more_descriptors_than_can_be_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_machine),
-        cmocka_unit_test(test_a_cgroup_with_less),
+        cmocka_unit_test(test_the_machine_counts_without_a_lower_limit),
+        cmocka_unit_test(test_a_cgroup_with_a_lower_limit_counts),
         cmocka_unit_test(test_a_cgroup_below_one_with_less),
         cmocka_unit_test(test_what_cannot_be_read_is_zero),
         cmocka_unit_test(test_a_file_in_memory_counts_once),

@@ -37,7 +37,7 @@ static void allow(struct ct_access *access, const char *text)
     }
 }
 
-static void test_this_machine_only(void **state)
+static void test_this_machine_alone_is_admitted_at_first(void **state)
 {
     (void)state;
     const struct ct_access access = {0};
@@ -132,7 +132,7 @@ static void test_refuses_what_is_no_network(void **state)
     assert_int_equal(access.count, 0);
 }
 
-static void test_as_many_as_fit(void **state)
+static void test_networks_beyond_the_limit_are_refused(void **state)
 {
     (void)state;
     struct ct_access access = {0};
@@ -143,7 +143,7 @@ static void test_as_many_as_fit(void **state)
     assert_int_equal(access.count, CT_MAX_ALLOWED);
 }
 
-static void test_open_and_other_families(void **state)
+static void test_other_families_are_admitted_if_open(void **state)
 {
     (void)state;
     struct ct_access access = {0};
@@ -170,12 +170,12 @@ static void test_refusals_are_told_once_a_second(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_this_machine_only),
+        cmocka_unit_test(test_this_machine_alone_is_admitted_at_first),
         cmocka_unit_test(test_a_network_admits_its_addresses_alone),
         cmocka_unit_test(test_each_of_several_networks_admits),
         cmocka_unit_test(test_refuses_what_is_no_network),
-        cmocka_unit_test(test_as_many_as_fit),
-        cmocka_unit_test(test_open_and_other_families),
+        cmocka_unit_test(test_networks_beyond_the_limit_are_refused),
+        cmocka_unit_test(test_other_families_are_admitted_if_open),
         cmocka_unit_test(test_refusals_are_told_once_a_second),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

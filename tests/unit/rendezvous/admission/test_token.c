@@ -88,7 +88,7 @@ static void test_made_token_can_be_written_and_read(void **state)
 }
 
 /* The file wins; what is empty is not there. */
-static void test_where_it_is_found(void **state)
+static void test_a_file_wins_over_the_environment(void **state)
 {
     char *path = ct_tmpdir_write(*state, "token", GOOD, 16);
     struct ct_token token = {0};
@@ -186,7 +186,7 @@ static size_t make_credential(unsigned char *out, uint32_t user, uint32_t of_gro
     return make_list(out, entries, sizeof(entries) / sizeof(entries[0]));
 }
 
-static void test_credential_of_systemd(void **state)
+static void test_a_credential_of_systemd_is_accepted(void **state)
 {
     unsigned char list[CT_ACL_MAX];
     char *path = ct_tmpdir_write(*state, "token", GOOD, 16);
@@ -236,7 +236,7 @@ static void test_an_access_list_is_private_to_owner_user_and_root(void **state)
     assert_false(ct_acl_is_private(list, make_list(list, others, 2), 1000));
 }
 
-static void test_files_of_others(void **state)
+static void test_a_file_of_another_user_is_refused(void **state)
 {
     char *path = ct_tmpdir_write(*state, "token", GOOD, 16);
     assert_int_equal(chmod(path, 0600), 0);
@@ -373,13 +373,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_FOLDER(test_made_token_can_be_written_and_read),
-        WITH_FOLDER(test_where_it_is_found),
+        WITH_FOLDER(test_a_file_wins_over_the_environment),
         WITH_FOLDER(test_line_end_is_not_part_of_it),
         WITH_FOLDER(test_a_file_that_comes_in_pieces_is_read_whole),
         WITH_FOLDER(test_files_that_others_may_use),
-        WITH_FOLDER(test_credential_of_systemd),
+        WITH_FOLDER(test_a_credential_of_systemd_is_accepted),
         cmocka_unit_test(test_an_access_list_is_private_to_owner_user_and_root),
-        WITH_FOLDER(test_files_of_others),
+        WITH_FOLDER(test_a_file_of_another_user_is_refused),
         WITH_FOLDER(test_texts_that_are_no_token),
         cmocka_unit_test(test_a_token_of_the_environment_is_checked_and_wiped),
         cmocka_unit_test(test_answer_is_the_documented_hmac),

@@ -114,7 +114,7 @@ static void set(struct ct_client *client, const char *key, const char *value)
 
 /* ---- the operations ------------------------------------------------------------------------- */
 
-static void test_set_and_get(void **state)
+static void test_a_value_that_was_set_is_got(void **state)
 {
     struct fixture *f = *state;
     set(f->client, "k", "v");
@@ -491,7 +491,7 @@ static void test_an_unknown_host_is_named(void **state)
     assert_non_null(strstr(err.text, "no-such-host.invalid"));
 }
 
-static void test_free_of_nothing(void **state)
+static void test_freeing_nothing_is_allowed(void **state)
 {
     (void)state;
     ct_client_free(NULL);
@@ -536,7 +536,7 @@ static void serve_stub(void *arg)
     }
 }
 
-static void test_allocation_failures(void **state)
+static void test_a_client_survives_lack_of_memory(void **state)
 {
     (void)state;
     uint16_t port;
@@ -553,7 +553,7 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_set_and_get, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_a_value_that_was_set_is_got, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_get_appends_to_the_buffer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_add_returns_the_sum, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_key_is_deleted, set_up, tear_down),
@@ -573,8 +573,8 @@ int main(void)
         cmocka_unit_test(test_a_reply_that_breaks_the_protocol_ends_the_connection),
         cmocka_unit_test(test_a_wrong_reply_to_a_check_ends_the_connection),
         cmocka_unit_test(test_an_unknown_host_is_named),
-        cmocka_unit_test(test_free_of_nothing),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_freeing_nothing_is_allowed),
+        cmocka_unit_test(test_a_client_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

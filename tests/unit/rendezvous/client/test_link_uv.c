@@ -180,7 +180,7 @@ static void test_local_and_remote_form_a_world(void **state)
     end(f, &host);
 }
 
-static void test_token(void **state)
+static void test_only_an_agent_with_the_token_joins(void **state)
 {
     struct fixture *f = *state;
     struct agent friendly = {0}, stranger = {0}, empty = {0};
@@ -341,7 +341,7 @@ static int accept_one(struct fixture *f, int listening)
     return -1;
 }
 
-static void test_server_that_starts_late(void **state)
+static void test_a_server_that_starts_late_is_found(void **state)
 {
     struct fixture *f = *state;
     struct agent agent = {0};
@@ -384,7 +384,7 @@ static void test_an_agent_hosts_the_store_when_nobody_else_does(void **state)
     end(f, &agent);
 }
 
-static void test_nobody_there(void **state)
+static void test_a_store_that_does_not_listen_is_named(void **state)
 {
     struct fixture *f = *state;
     struct agent agent = {0};
@@ -400,7 +400,7 @@ static void test_nobody_there(void **state)
     end(f, &agent);
 }
 
-static void test_somebody_else_there(void **state)
+static void test_another_service_is_no_store(void **state)
 {
     struct fixture *f = *state;
     struct agent agent = {0};
@@ -417,7 +417,7 @@ static void test_somebody_else_there(void **state)
     end(f, &agent);
 }
 
-static void test_closing_while_connecting(void **state)
+static void test_a_link_may_close_while_it_connects(void **state)
 {
     struct fixture *f = *state;
     struct agent agent = {0}, named = {0};
@@ -477,7 +477,7 @@ static void count_beat(void *data, struct ct_msg *msg)
 }
 
 /* A server that accepts the proof and says nothing more. It is asked again and again. */
-static void test_silent_server(void **state)
+static void test_a_silent_server_times_out(void **state)
 {
     struct fixture *f = *state;
     struct agent agent = {.quiet = true};
@@ -605,19 +605,19 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define WITH_LOOP(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
         WITH_LOOP(test_local_and_remote_form_a_world),
-        WITH_LOOP(test_token),
+        WITH_LOOP(test_only_an_agent_with_the_token_joins),
         WITH_LOOP(test_server_without_the_token_is_refused),
         WITH_LOOP(test_reset_keeps_agents),
         WITH_LOOP(test_another_jobs_agent_is_refused),
         WITH_LOOP(test_a_guest_with_the_token_stays),
         WITH_LOOP(test_a_store_without_a_token_takes_no_guests),
-        WITH_LOOP(test_server_that_starts_late),
+        WITH_LOOP(test_a_server_that_starts_late_is_found),
         WITH_LOOP(test_an_agent_hosts_the_store_when_nobody_else_does),
-        WITH_LOOP(test_nobody_there),
-        WITH_LOOP(test_somebody_else_there),
-        WITH_LOOP(test_closing_while_connecting),
+        WITH_LOOP(test_a_store_that_does_not_listen_is_named),
+        WITH_LOOP(test_another_service_is_no_store),
+        WITH_LOOP(test_a_link_may_close_while_it_connects),
         WITH_LOOP(test_a_server_that_leaves_its_proof_out_is_refused),
-        WITH_LOOP(test_silent_server),
+        WITH_LOOP(test_a_silent_server_times_out),
         WITH_LOOP(test_a_lease_ends_the_link),
         WITH_LOOP(test_beats_keep_the_line_up),
     };

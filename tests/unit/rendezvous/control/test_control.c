@@ -539,7 +539,7 @@ static int through(void *data)
     return rc;
 }
 
-static void test_memory_runs_out(void **state)
+static void test_messages_survive_lack_of_memory(void **state)
 {
     static char tail[] = "tail\n";
     (void)state;
@@ -633,7 +633,7 @@ int main(void)
         cmocka_unit_test(test_a_long_answer_is_cut),
         cmocka_unit_test(test_absurd_rows_are_refused),
         cmocka_unit_test(test_values_of_a_frame_are_counted),
-        cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_messages_survive_lack_of_memory),
         cmocka_unit_test(test_records_that_no_host_writes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -122,7 +122,7 @@ static void free_story(struct ct_failure_history *story)
     free(story);
 }
 
-static void test_first_of_a_generation(void **state)
+static void test_the_first_failure_of_a_generation_is_found(void **state)
 {
     struct ct_failure_history *story = a_story("t");
     (void)state;
@@ -196,7 +196,7 @@ static void test_the_one_to_blame_keeps_its_texts_however_long(void **state)
     free_story(story);
 }
 
-static void test_what_is_no_unicode(void **state)
+static void test_bytes_that_are_no_unicode_are_replaced(void **state)
 {
     static const struct {
         const char *in, *out;
@@ -303,11 +303,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_failure_is_read_as_it_was_written),
-        cmocka_unit_test(test_first_of_a_generation),
+        cmocka_unit_test(test_the_first_failure_of_a_generation_is_found),
         cmocka_unit_test(test_a_history_is_read_as_it_was_written),
         cmocka_unit_test(test_long_texts_have_a_limit),
         cmocka_unit_test(test_the_one_to_blame_keeps_its_texts_however_long),
-        cmocka_unit_test(test_what_is_no_unicode),
+        cmocka_unit_test(test_bytes_that_are_no_unicode_are_replaced),
         cmocka_unit_test(test_a_malformed_failure_is_refused_by_field),
         cmocka_unit_test(test_a_malformed_history_is_refused_by_field),
     };

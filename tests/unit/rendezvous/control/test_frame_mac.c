@@ -92,7 +92,7 @@ static void test_frames_arrive_as_they_were_sent(void **state)
     end(&s);
 }
 
-static void test_a_bit_is_altered(void **state)
+static void test_an_altered_bit_is_noticed(void **state)
 {
     struct scene s;
     (void)state;
@@ -106,7 +106,7 @@ static void test_a_bit_is_altered(void **state)
     end(&s);
 }
 
-static void test_a_frame_is_moved(void **state)
+static void test_a_moved_frame_is_noticed(void **state)
 {
     struct scene s;
     struct ct_err err = {0};
@@ -180,8 +180,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_frame_may_stand_behind_others),
         cmocka_unit_test(test_frames_arrive_as_they_were_sent),
-        cmocka_unit_test(test_a_bit_is_altered),
-        cmocka_unit_test(test_a_frame_is_moved),
+        cmocka_unit_test(test_an_altered_bit_is_noticed),
+        cmocka_unit_test(test_a_moved_frame_is_noticed),
         cmocka_unit_test(test_a_frame_of_somebody_else),
         cmocka_unit_test(test_a_frame_without_a_mac),
     };

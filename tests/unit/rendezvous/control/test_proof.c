@@ -30,7 +30,7 @@ static int meet(const struct ct_token *agents, const struct ct_token *servers)
     return rc;
 }
 
-static void test_who_trusts_whom(void **state)
+static void test_only_the_same_token_is_trusted(void **state)
 {
     (void)state;
     assert_int_equal(meet(&good, &good), 0);
@@ -91,7 +91,7 @@ static void test_each_proof_has_a_nonce_of_its_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_who_trusts_whom),
+        cmocka_unit_test(test_only_the_same_token_is_trusted),
         cmocka_unit_test(test_a_reflected_or_altered_answer_is_refused),
         cmocka_unit_test(test_an_agent_of_another_version_is_refused),
         cmocka_unit_test(test_each_proof_has_a_nonce_of_its_own),

@@ -118,7 +118,7 @@ static void test_blame_goes_to_one_machine_at_a_time(void **state)
     assert_true(ct_restarts_is_left_out(&restarts, "n0", ""));
 }
 
-static void test_words_for_a_window(void **state)
+static void test_a_window_is_told_in_its_largest_unit(void **state)
 {
     static const struct {
         struct ct_restart_limits limits;
@@ -137,7 +137,7 @@ static void test_words_for_a_window(void **state)
     }
 }
 
-static void test_limits_in_a_join(void **state)
+static void test_limits_come_back_from_a_join(void **state)
 {
     static const char *const bad[] = {
         "{\"limits\":3}",
@@ -188,8 +188,8 @@ int main(void)
         cmocka_unit_test(test_only_so_many_restarts_fit_into_any_window),
         cmocka_unit_test(test_the_largest_window_remembers_all),
         cmocka_unit_test(test_blame_goes_to_one_machine_at_a_time),
-        cmocka_unit_test(test_words_for_a_window),
-        cmocka_unit_test(test_limits_in_a_join),
+        cmocka_unit_test(test_a_window_is_told_in_its_largest_unit),
+        cmocka_unit_test(test_limits_come_back_from_a_join),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

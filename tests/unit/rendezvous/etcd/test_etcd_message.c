@@ -39,7 +39,7 @@ static const struct ct_etcd_txn claim = {
     .num_otherwise = 2,
 };
 
-static void test_bodies(void **state)
+static void test_requests_have_the_form_of_etcd(void **state)
 {
     (void)state;
     assert_int_equal(ct_etcd_message_txn(&claim, &shape, &out, &err), 0);
@@ -368,7 +368,7 @@ static enum ct_etcd_next read_login(long status, const char *text, char **token,
     return ct_etcd_message_read_login(status, text, strlen(text), token, rc, &err);
 }
 
-static void test_logins(void **state)
+static void test_replies_to_a_login_are_read(void **state)
 {
     static const char *const bad[] = {
         "{" HEADER "}",
@@ -447,14 +447,14 @@ static void test_memory_may_run_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_bodies, reset),
+        cmocka_unit_test_teardown(test_requests_have_the_form_of_etcd, reset),
         cmocka_unit_test_teardown(test_wrong_requests_are_refused, reset),
         cmocka_unit_test_teardown(test_transactions_are_understood, reset),
         cmocka_unit_test_teardown(test_leases_are_understood, reset),
         cmocka_unit_test_teardown(test_errors_are_told_apart, reset),
         cmocka_unit_test_teardown(test_hostile_replies_are_refused, reset),
         cmocka_unit_test_teardown(test_long_replies_are_refused, reset),
-        cmocka_unit_test_teardown(test_logins, reset),
+        cmocka_unit_test_teardown(test_replies_to_a_login_are_read, reset),
         cmocka_unit_test_teardown(test_memory_may_run_out, reset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

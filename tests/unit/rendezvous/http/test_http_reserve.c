@@ -110,7 +110,7 @@ static void test_all_else_hears_why_not(void **state)
     }
 }
 
-static void test_a_head_in_pieces(void **state)
+static void test_a_head_may_come_in_pieces(void **state)
 {
     struct fixture *f = *state;
     static const char request[] = GET("/healthz");
@@ -122,7 +122,7 @@ static void test_a_head_in_pieces(void **state)
     expect(f, fd, "HTTP/1.1 200 OK\r\n", "}\n");
 }
 
-static void test_an_endless_head(void **state)
+static void test_an_endless_head_is_refused(void **state)
 {
     char request[8192];
     memset(request, 'x', sizeof(request));
@@ -167,9 +167,12 @@ int main(void)
 {
 #define ON_A_LOOP(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        ON_A_LOOP(test_health_is_told),           ON_A_LOOP(test_all_else_hears_why_not),
-        ON_A_LOOP(test_a_head_in_pieces),         ON_A_LOOP(test_an_endless_head),
-        ON_A_LOOP(test_slow_ones_hold_nobody_up), ON_A_LOOP(test_who_has_asked_stays),
+        ON_A_LOOP(test_health_is_told),
+        ON_A_LOOP(test_all_else_hears_why_not),
+        ON_A_LOOP(test_a_head_may_come_in_pieces),
+        ON_A_LOOP(test_an_endless_head_is_refused),
+        ON_A_LOOP(test_slow_ones_hold_nobody_up),
+        ON_A_LOOP(test_who_has_asked_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -335,7 +335,7 @@ static void test_who_waits_for_the_end_hears_that_the_store_ends(void **state)
     free(f);
 }
 
-static void test_the_end_without_memory(void **state)
+static void test_telling_the_end_survives_lack_of_memory(void **state)
 {
     struct http_fixture *f = *state;
     int hit = 1, faults = 0;
@@ -411,7 +411,7 @@ static void test_connection_without_memory_is_ended(void **state)
 }
 
 /* The connection lives on after a 500: only this answer found no memory. */
-static void test_answer_without_memory(void **state)
+static void test_an_answer_without_memory_is_a_500(void **state)
 {
     struct http_fixture *f = *state;
     hf_open(f, HF_LONG_MS);
@@ -442,7 +442,7 @@ static int sweep_open(void *data)
     return rc;
 }
 
-static void test_no_memory_to_open(void **state)
+static void test_opening_survives_lack_of_memory(void **state)
 {
     struct http_fixture *f = *state;
     hf_open(f, HF_LONG_MS);
@@ -466,11 +466,11 @@ int main(void)
         cmocka_unit_test_setup(test_those_who_wait_for_the_end_are_limited_and_may_leave,
                                hf_set_up),
         cmocka_unit_test_setup(test_who_waits_for_the_end_hears_that_the_store_ends, hf_set_up),
-        cmocka_unit_test_setup(test_the_end_without_memory, hf_set_up),
+        cmocka_unit_test_setup(test_telling_the_end_survives_lack_of_memory, hf_set_up),
         cmocka_unit_test_setup(test_a_flood_of_requests_leaves_the_loop_to_others, hf_set_up),
         cmocka_unit_test_setup(test_connection_without_memory_is_ended, hf_set_up),
-        cmocka_unit_test_setup(test_answer_without_memory, hf_set_up),
-        cmocka_unit_test_setup(test_no_memory_to_open, hf_set_up),
+        cmocka_unit_test_setup(test_an_answer_without_memory_is_a_500, hf_set_up),
+        cmocka_unit_test_setup(test_opening_survives_lack_of_memory, hf_set_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -165,7 +165,7 @@ static void test_a_store_without_a_job_is_healthy(void **state)
     cJSON_Delete(root);
 }
 
-static void test_no_cap_on_memory(void **state)
+static void test_no_cap_on_memory_is_null(void **state)
 {
     (void)state;
     struct ct_status_facts uncapped = facts;
@@ -414,7 +414,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_store_without_a_job_is_healthy),
-        cmocka_unit_test(test_no_cap_on_memory),
+        cmocka_unit_test(test_no_cap_on_memory_is_null),
         cmocka_unit_test(test_verdict_follows_the_job),
         cmocka_unit_test(test_metrics_of_several_jobs_stand_together),
         cmocka_unit_test(test_long_keys_are_cut),

@@ -82,7 +82,7 @@ static void test_every_world_tells_how_others_reach_the_store(void **state)
     end(&s);
 }
 
-static void test_ranks_by_wish(void **state)
+static void test_nodes_get_the_ranks_that_they_wish(void **state)
 {
     struct scene s;
     (void)state;
@@ -112,7 +112,7 @@ static void test_ranks_by_the_schedulers_list(void **state)
     end(&s);
 }
 
-static void test_unequal_workers_and_roles(void **state)
+static void test_unequal_nodes_and_roles_are_ranked(void **state)
 {
     struct scene s;
     (void)state;
@@ -284,7 +284,7 @@ static void test_restarted_agent_replaces_its_old_self(void **state)
     end(&s);
 }
 
-static void test_one_too_many(void **state)
+static void test_one_node_too_many_is_refused(void **state)
 {
     struct scene s;
     (void)state;
@@ -672,7 +672,7 @@ static int form_a_world(void *data)
     return rc;
 }
 
-static void test_memory_runs_out(void **state)
+static void test_forming_a_world_survives_lack_of_memory(void **state)
 {
     (void)state;
     ct_json_use_our_memory();
@@ -686,9 +686,9 @@ int main(void)
         cmocka_unit_test(test_every_world_has_the_ports_that_rank_0_has_reserved),
         cmocka_unit_test(test_every_world_tells_how_others_reach_the_store),
         cmocka_unit_test(test_address_of_the_one_who_serves),
-        cmocka_unit_test(test_ranks_by_wish),
+        cmocka_unit_test(test_nodes_get_the_ranks_that_they_wish),
         cmocka_unit_test(test_ranks_by_the_schedulers_list),
-        cmocka_unit_test(test_unequal_workers_and_roles),
+        cmocka_unit_test(test_unequal_nodes_and_roles_are_ranked),
         cmocka_unit_test(test_elastic_world_settles),
         cmocka_unit_test(test_settling_begins_again),
         cmocka_unit_test(test_rank_0_is_lost_while_forming),
@@ -697,7 +697,7 @@ int main(void)
         cmocka_unit_test(test_options_must_agree),
         cmocka_unit_test(test_wishes_are_unique),
         cmocka_unit_test(test_restarted_agent_replaces_its_old_self),
-        cmocka_unit_test(test_one_too_many),
+        cmocka_unit_test(test_one_node_too_many_is_refused),
         cmocka_unit_test(test_who_comes_before_the_end_of_its_old_self_is_held),
         cmocka_unit_test(test_who_is_one_too_many_is_not_held),
         cmocka_unit_test(test_a_rank_of_its_old_self_is_waited_for),
@@ -710,7 +710,7 @@ int main(void)
         cmocka_unit_test(test_the_status_follows_the_job),
         cmocka_unit_test(test_a_hang_stands_in_the_status_until_it_is_over),
         cmocka_unit_test(test_hangs_that_are_not_shown_are_counted),
-        cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_forming_a_world_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

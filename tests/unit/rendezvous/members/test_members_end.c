@@ -110,7 +110,7 @@ static void test_our_own_sleep_is_not_their_silence(void **state)
 
 /* ---- the end by request --------------------------------------------------------------------- */
 
-static void test_preempted_in_order(void **state)
+static void test_a_preempted_job_takes_no_more_nodes(void **state)
 {
     struct scene s;
     (void)state;
@@ -277,7 +277,7 @@ int main(void)
         cmocka_unit_test(test_a_member_of_this_process_is_never_silent),
         cmocka_unit_test(test_an_excuse_is_nobody_elses),
         cmocka_unit_test(test_our_own_sleep_is_not_their_silence),
-        cmocka_unit_test(test_preempted_in_order),
+        cmocka_unit_test(test_a_preempted_job_takes_no_more_nodes),
         cmocka_unit_test(test_the_exit_code_of_a_preemption_depends_on_signal_and_end),
         cmocka_unit_test(test_a_spare_does_not_end_the_job),
         cmocka_unit_test(test_a_node_that_leaves_stops_the_world),

@@ -52,7 +52,7 @@ static void test_no_restart_when_it_would_fail_again(void **state)
     end(&s);
 }
 
-static void test_cause_before_consequence(void **state)
+static void test_the_cause_comes_before_its_consequence(void **state)
 {
     struct scene s;
     (void)state;
@@ -154,7 +154,7 @@ static void test_texts_follow_when_stopped(void **state)
     end(&s);
 }
 
-static void test_many_failures_at_once(void **state)
+static void test_the_first_of_many_failures_is_found(void **state)
 {
     struct scene s;
     (void)state;
@@ -343,7 +343,7 @@ static void test_spare_takes_over(void **state)
     end(&s);
 }
 
-static void test_second_loss_while_stopping(void **state)
+static void test_a_second_loss_while_stopping_ends_the_job(void **state)
 {
     struct scene s;
     (void)state;
@@ -615,12 +615,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_are_stopped_and_start_again),
         cmocka_unit_test(test_no_restart_when_it_would_fail_again),
-        cmocka_unit_test(test_cause_before_consequence),
+        cmocka_unit_test(test_the_cause_comes_before_its_consequence),
         cmocka_unit_test(test_clocks_are_mapped),
         cmocka_unit_test(test_a_fast_failure_maps_the_clock_too),
         cmocka_unit_test(test_a_clock_that_cannot_be_is_not_mapped),
         cmocka_unit_test(test_texts_follow_when_stopped),
-        cmocka_unit_test(test_many_failures_at_once),
+        cmocka_unit_test(test_the_first_of_many_failures_is_found),
         cmocka_unit_test(test_a_job_is_over_when_all_nodes_have_finished),
         cmocka_unit_test(test_who_has_finished_takes_part_again),
         cmocka_unit_test(test_loss_of_a_finished_node),
@@ -628,7 +628,7 @@ int main(void)
         cmocka_unit_test(test_replacement_gets_the_same_rank),
         cmocka_unit_test(test_host_comes_back_to_its_place),
         cmocka_unit_test(test_spare_takes_over),
-        cmocka_unit_test(test_second_loss_while_stopping),
+        cmocka_unit_test(test_a_second_loss_while_stopping_ends_the_job),
         cmocka_unit_test(test_loss_of_one_that_has_stopped),
         cmocka_unit_test(test_elastic_world_restarts_at_once),
         cmocka_unit_test(test_elastic_world_shrinks),

@@ -4,7 +4,7 @@
  */
 #include "tests/lib/members_scene.h"
 
-static void test_waiting_in_words(void **state)
+static void test_missing_nodes_are_named(void **state)
 {
     static const char *const expected[] = {"gpu-1", "gpu-2", "gpu-3", "gpu-4"};
     struct scene s;
@@ -34,7 +34,7 @@ static void test_waiting_in_words(void **state)
     end(&s);
 }
 
-static void test_waiting_for_many(void **state)
+static void test_many_missing_nodes_are_told_as_ranges(void **state)
 {
     struct scene s;
     (void)state;
@@ -55,7 +55,7 @@ static void test_waiting_for_many(void **state)
 }
 
 /* What the last line says of a job that may grow, and of a longer story than a line can hold. */
-static void test_waiting_for_more(void **state)
+static void test_nodes_that_may_still_join_are_told(void **state)
 {
     struct scene s;
     (void)state;
@@ -119,9 +119,9 @@ static void test_the_next_line_is_never_due_in_the_past(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_waiting_in_words),
-        cmocka_unit_test(test_waiting_for_many),
-        cmocka_unit_test(test_waiting_for_more),
+        cmocka_unit_test(test_missing_nodes_are_named),
+        cmocka_unit_test(test_many_missing_nodes_are_told_as_ranges),
+        cmocka_unit_test(test_nodes_that_may_still_join_are_told),
         cmocka_unit_test(test_changes_are_told_once_a_second),
         cmocka_unit_test(test_the_next_line_is_never_due_in_the_past),
     };

@@ -95,7 +95,7 @@ static void test_no_job_and_no_machine_takes_all_places(void **state)
     }
 }
 
-static void test_they_are_limited(void **state)
+static void test_held_joins_are_limited(void **state)
 {
     struct ct_budget budget = {.max = SIZE_MAX};
     (void)state;
@@ -123,7 +123,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_is_looked_at_in_order_and_may_leave),
         cmocka_unit_test(test_no_job_and_no_machine_takes_all_places),
-        cmocka_unit_test(test_they_are_limited),
+        cmocka_unit_test(test_held_joins_are_limited),
     };
     return cmocka_run_group_tests_name("held_joins", tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@
 
 /* ---- serving -------------------------------------------------------------------------------- */
 
-static void test_requests_in_one_segment(void **state)
+static void test_requests_in_one_segment_are_answered(void **state)
 {
     struct server_fixture *f = *state;
     int fd = ct_sf_client(f);
@@ -33,7 +33,7 @@ static void test_requests_in_one_segment(void **state)
     ct_sf_until_connections(f, 0);
 }
 
-static void test_one_byte_per_segment(void **state)
+static void test_a_request_may_come_byte_by_byte(void **state)
 {
     struct server_fixture *f = *state;
     int fd = ct_sf_client(f);
@@ -303,7 +303,7 @@ static void test_drain_is_bounded(void **state)
     f->closed = true;
 }
 
-static void test_drain_of_nobody(void **state)
+static void test_draining_nobody_ends_at_once(void **state)
 {
     struct server_fixture *f = *state;
     bool closed = false;
@@ -320,8 +320,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_SERVER(test_accepted_sockets_answer_at_once_and_notice_dead_peers),
-        WITH_SERVER(test_requests_in_one_segment),
-        WITH_SERVER(test_one_byte_per_segment),
+        WITH_SERVER(test_requests_in_one_segment_are_answered),
+        WITH_SERVER(test_a_request_may_come_byte_by_byte),
         WITH_SERVER(test_half_closed_client_gets_its_answers),
         WITH_SERVER(test_violation_ends_one_connection_only),
         WITH_SERVER(test_a_tls_client_is_told_of_in_the_log),
@@ -333,7 +333,7 @@ int main(void)
         WITH_SERVER(test_reset_leaves_those_who_may_ask_for_the_status),
         WITH_SERVER(test_drain_answers_what_is_on_its_way),
         WITH_SERVER(test_drain_is_bounded),
-        WITH_SERVER(test_drain_of_nobody),
+        WITH_SERVER(test_draining_nobody_ends_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

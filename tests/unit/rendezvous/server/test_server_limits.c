@@ -119,7 +119,7 @@ static void test_port_in_use_names_the_holder(void **state)
     assert_non_null(strstr(err.text, "test_server"));
 }
 
-static void test_bad_hosts(void **state)
+static void test_an_address_of_another_machine_is_named(void **state)
 {
     struct server_fixture *f = *state;
     struct ct_server *second = NULL;
@@ -134,7 +134,7 @@ static void test_bad_hosts(void **state)
     assert_null(second);
 }
 
-static void test_all_addresses(void **state)
+static void test_a_star_listens_on_all_addresses(void **state)
 {
     struct server_fixture *f = *state;
     ct_server_close(f->server, NULL, NULL);
@@ -183,7 +183,7 @@ static void test_two_addresses_on_one_port(void **state)
     }
 }
 
-static void test_more_connections_than_allowed(void **state)
+static void test_connections_beyond_the_limit_are_refused(void **state)
 {
     struct server_fixture *f = *state;
     ct_server_close(f->server, NULL, NULL);
@@ -203,7 +203,7 @@ static void test_more_connections_than_allowed(void **state)
     (void)close(two);
 }
 
-static void test_memory_cap(void **state)
+static void test_a_client_beyond_the_memory_cap_is_ended(void **state)
 {
     struct server_fixture *f = *state;
     ct_server_close(f->server, NULL, NULL);
@@ -226,7 +226,7 @@ static void test_memory_cap(void **state)
     (void)close(good);
 }
 
-static void test_close_of_nothing(void **state)
+static void test_closing_nothing_is_allowed(void **state)
 {
     (void)state;
     ct_server_close(NULL, NULL, NULL);
@@ -324,7 +324,7 @@ static void test_close_while_replies_are_unsent(void **state)
     (void)close(fd);
 }
 
-static void test_reader_that_leaves(void **state)
+static void test_a_reader_that_leaves_is_forgotten(void **state)
 {
     struct server_fixture *f = *state;
     int fd = ct_sf_client(f);
@@ -542,7 +542,7 @@ static int open_and_close(void *data)
     return rc;
 }
 
-static void test_allocation_failures(void **state)
+static void test_opening_survives_lack_of_memory(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(open_and_close, NULL, 0) >= 2);
@@ -558,22 +558,22 @@ int main(void)
         WITH_SERVER(test_slow_reader_stalls_itself_alone),
         WITH_SERVER(test_those_who_read_no_notices_are_told_of_once_a_second),
         WITH_SERVER(test_close_while_replies_are_unsent),
-        WITH_SERVER(test_reader_that_leaves),
+        WITH_SERVER(test_a_reader_that_leaves_is_forgotten),
         WITH_SERVER(test_a_flood_at_one_address_leaves_the_others_open),
         WITH_SERVER(test_port_in_use_names_the_holder),
-        WITH_SERVER(test_bad_hosts),
-        WITH_SERVER(test_all_addresses),
+        WITH_SERVER(test_an_address_of_another_machine_is_named),
+        WITH_SERVER(test_a_star_listens_on_all_addresses),
         WITH_SERVER(test_two_addresses_on_one_port),
-        WITH_SERVER(test_more_connections_than_allowed),
-        WITH_SERVER(test_memory_cap),
-        cmocka_unit_test(test_close_of_nothing),
+        WITH_SERVER(test_connections_beyond_the_limit_are_refused),
+        WITH_SERVER(test_a_client_beyond_the_memory_cap_is_ended),
+        cmocka_unit_test(test_closing_nothing_is_allowed),
         WITH_SERVER(test_survives_having_no_descriptors),
         WITH_SERVER(test_waits_when_not_even_the_spare_descriptor_helps),
         WITH_SERVER(test_no_descriptor_to_hand_over_is_told_once_a_second),
         WITH_SERVER(test_connection_without_memory_waits_for_some),
         WITH_SERVER(test_held_connection_is_not_of_the_new_generation),
         WITH_SERVER(test_held_connection_ends_with_the_server),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_opening_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void seal(unsigned char *head)
 
 /* ---- the bytes ------------------------------------------------------------------------------ */
 
-static void test_record_as_documented(void **state)
+static void test_a_record_is_as_documented(void **state)
 {
     (void)state;
     struct ct_buf buf = CT_BUF_INIT;
@@ -96,7 +96,7 @@ static void test_every_kind_comes_back(void **state)
     ct_buf_fini(&buf);
 }
 
-static void test_longest_key_and_value(void **state)
+static void test_the_longest_key_and_value_fit(void **state)
 {
     (void)state;
     unsigned char *bytes = calloc(1, CT_MAX_VALUE_LEN);
@@ -261,7 +261,7 @@ static int put_both(void *data)
     return rc;
 }
 
-static void test_allocation_failures(void **state)
+static void test_a_record_survives_lack_of_memory(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(put_both, NULL, 0) >= 1);
@@ -270,15 +270,15 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_record_as_documented),
+        cmocka_unit_test(test_a_record_is_as_documented),
         cmocka_unit_test(test_every_kind_comes_back),
-        cmocka_unit_test(test_longest_key_and_value),
+        cmocka_unit_test(test_the_longest_key_and_value_fit),
         cmocka_unit_test(test_any_part_of_a_record_is_more),
         cmocka_unit_test(test_open_request_is_not_whole),
         cmocka_unit_test(test_every_flipped_bit_is_noticed),
         cmocka_unit_test(test_a_forged_record_head_is_damage),
         cmocka_unit_test(test_a_cut_or_flipped_header_is_noticed),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_a_record_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

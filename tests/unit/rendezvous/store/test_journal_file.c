@@ -256,7 +256,7 @@ static void test_is_not_written_anew_for_nothing(void **state)
     assert_in_range(rewrites(f), 1, 4);
 }
 
-static void test_cleared(void **state)
+static void test_a_cleared_journal_keeps_only_what_is_new(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(set(f, "old", "x"), 0);
@@ -353,7 +353,7 @@ static void test_write_fails_although_room_was_promised(void **state)
     assert_int_equal(ct_store_num_keys(f->store), 3);
 }
 
-static void test_no_promise_of_room(void **state)
+static void test_a_disk_may_promise_no_room(void **state)
 {
     struct fixture *f = *state;
     disk.fallocate = EOPNOTSUPP;
@@ -368,7 +368,7 @@ static void test_no_promise_of_room(void **state)
     assert_int_equal(ct_store_num_keys(f->store), 2);
 }
 
-static void test_cannot_be_written_anew(void **state)
+static void test_a_failed_rewrite_is_tried_again(void **state)
 {
     struct fixture *f = *state;
     static unsigned char value[300000];
@@ -576,7 +576,7 @@ static int open_change_close(void *data)
     return rc;
 }
 
-static void test_allocation_failures(void **state)
+static void test_a_journal_survives_lack_of_memory(void **state)
 {
     struct fixture *f = *state;
     close_store(f);
@@ -586,7 +586,7 @@ static void test_allocation_failures(void **state)
     assert_int_equal(ct_store_num_keys(f->store), 1);
 }
 
-static void test_close_of_nothing(void **state)
+static void test_closing_nothing_is_allowed(void **state)
 {
     (void)state;
     ct_journal_close(NULL);
@@ -603,13 +603,13 @@ int main(void)
         WITH_JOURNAL(test_written_anew_when_most_is_dead),
         WITH_JOURNAL(test_written_anew_also_when_all_was_written_before_the_commit),
         WITH_JOURNAL(test_is_not_written_anew_for_nothing),
-        WITH_JOURNAL(test_cleared),
+        WITH_JOURNAL(test_a_cleared_journal_keeps_only_what_is_new),
         WITH_JOURNAL(test_server_resets_its_journal),
         WITH_JOURNAL(test_full_disk_refuses_before_the_change),
         WITH_JOURNAL(test_refused_request_takes_all_its_changes_along),
         WITH_JOURNAL(test_write_fails_although_room_was_promised),
-        WITH_JOURNAL(test_no_promise_of_room),
-        WITH_JOURNAL(test_cannot_be_written_anew),
+        WITH_JOURNAL(test_a_disk_may_promise_no_room),
+        WITH_JOURNAL(test_a_failed_rewrite_is_tried_again),
         WITH_JOURNAL(test_no_answer_that_the_journal_does_not_know),
         WITH_JOURNAL(test_a_cut_end_is_removed_and_told),
         WITH_JOURNAL(test_a_damaged_file_is_kept_beside_the_good_part),
@@ -617,8 +617,8 @@ int main(void)
         WITH_JOURNAL(test_what_is_no_journal_is_refused_and_not_touched),
         WITH_JOURNAL(test_a_journal_in_use_is_refused),
         WITH_JOURNAL(test_a_file_that_memory_does_not_hold_is_not_used_by_half),
-        WITH_JOURNAL(test_allocation_failures),
-        cmocka_unit_test(test_close_of_nothing),
+        WITH_JOURNAL(test_a_journal_survives_lack_of_memory),
+        cmocka_unit_test(test_closing_nothing_is_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,7 +53,7 @@ static void test_every_legacy_number_is_translated(void **state)
     }
 }
 
-static void test_requests_in_any_pieces(void **state)
+static void test_requests_may_come_byte_by_byte(void **state)
 {
     struct session_pair *f = *state;
     const char stream[] = SET_K_V GET_K NUM_KEYS;
@@ -107,7 +107,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_dialect_is_known_by_the_first_bytes),
         cmocka_unit_test(test_every_legacy_number_is_translated),
-        cmocka_unit_test_setup_teardown(test_requests_in_any_pieces, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_requests_may_come_byte_by_byte, pair_set_up,
+                                        pair_tear_down),
         cmocka_unit_test_setup_teardown(test_both_dialects_share_the_keys, pair_set_up,
                                         pair_tear_down),
         cmocka_unit_test_setup_teardown(test_wait_is_answered, pair_set_up, pair_tear_down),

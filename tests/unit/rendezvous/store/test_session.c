@@ -103,7 +103,7 @@ static void test_validate_comes_once(void **state)
     assert_int_equal(verdict(*state, B(HELLO HELLO)), CT_EPROTO);
 }
 
-static void test_wrong_magic(void **state)
+static void test_a_wrong_greeting_is_refused(void **state)
 {
     /* Neither the greeting nor, with so long a key, a SET of the legacy dialect. */
     assert_int_equal(verdict(*state, B("\x00\xce\xf7\x85\x3d\0\0\0\0")), CT_ELIMIT);
@@ -119,7 +119,7 @@ static void test_only_cancel_may_follow_a_pending_wait(void **state)
     assert_int_equal(verdict(*state, B(HELLO WAIT_K GET_K)), CT_EPROTO);
 }
 
-static void test_add_to_text(void **state)
+static void test_add_to_a_text_is_refused(void **state)
 {
     assert_int_equal(verdict(*state, B(HELLO SET_K_V "\x04\x02" Z7 "/k\x01" Z7)), CT_EFORMAT);
 }
@@ -132,7 +132,7 @@ static void test_good_requests_before_a_bad_one_count(void **state)
     assert_int_equal(ct_store_num_keys(f->store), 1);
 }
 
-static void test_append_beyond_the_limit(void **state)
+static void test_an_append_beyond_the_limit_is_refused(void **state)
 {
     struct session_pair *f = *state;
     char *big = calloc(1, CT_MAX_VALUE_LEN);
@@ -146,7 +146,7 @@ static void test_append_beyond_the_limit(void **state)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-static void test_wake_by_another_session(void **state)
+static void test_a_waiter_is_woken_by_another_session(void **state)
 {
     struct session_pair *f = *state;
     feed(&f->a, B(HELLO WAIT_K));
@@ -219,7 +219,7 @@ static char *big_value(struct session_pair *f, size_t len)
     return big;
 }
 
-static void test_stall_and_go_on(void **state)
+static void test_a_stalled_session_goes_on_when_read(void **state)
 {
     struct session_pair *f = *state;
     struct ct_session *s = &f->a.session;
@@ -324,7 +324,7 @@ static int converse(void *data)
     return rc;
 }
 
-static void test_allocation_failures(void **state)
+static void test_a_session_survives_lack_of_memory(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(converse, NULL, 0) >= 12);
@@ -342,20 +342,20 @@ int main(void)
         WITH_STORE(test_nothing_is_applied_before_the_last_byte),
         WITH_STORE(test_stranger_is_told_by_the_first_byte),
         WITH_STORE(test_validate_comes_once),
-        WITH_STORE(test_wrong_magic),
+        WITH_STORE(test_a_wrong_greeting_is_refused),
         WITH_STORE(test_http_is_refused),
         WITH_STORE(test_only_cancel_may_follow_a_pending_wait),
-        WITH_STORE(test_add_to_text),
+        WITH_STORE(test_add_to_a_text_is_refused),
         WITH_STORE(test_good_requests_before_a_bad_one_count),
-        WITH_STORE(test_append_beyond_the_limit),
-        WITH_STORE(test_wake_by_another_session),
+        WITH_STORE(test_an_append_beyond_the_limit_is_refused),
+        WITH_STORE(test_a_waiter_is_woken_by_another_session),
         WITH_STORE(test_cancelled_wait_is_answered_once),
         WITH_STORE(test_cancel_that_comes_too_late),
         WITH_STORE(test_end_of_a_waiting_session),
         WITH_STORE(test_wake_without_memory_ends_the_waiter_alone),
-        WITH_STORE(test_stall_and_go_on),
+        WITH_STORE(test_a_stalled_session_goes_on_when_read),
         WITH_STORE(test_large_values_are_not_copied),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_a_session_survives_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,7 @@ static struct ct_blob *get_key(struct session_pair *f, int i)
     return ct_store_get(f->store, key_of(i, name));
 }
 
-static void test_multi_set(void **state)
+static void test_a_long_multi_set_is_done_in_slices(void **state)
 {
     struct session_pair *f = *state;
     struct ct_buf request = many(CT_OP_MULTI_SET, KEYS, 50);
@@ -125,7 +125,7 @@ static void test_large_values_are_set_one_by_one(void **state)
     assert_int_equal(get_key(f, 4)->bytes[0], '4');
 }
 
-static void test_multi_get(void **state)
+static void test_a_long_multi_get_is_done_in_slices(void **state)
 {
     struct session_pair *f = *state;
     set_key(f, 7);
@@ -156,7 +156,7 @@ static void test_a_watcher_gets_its_answer_in_one_piece(void **state)
     ct_buf_fini(&request);
 }
 
-static void test_check(void **state)
+static void test_a_long_check_is_done_in_slices(void **state)
 {
     struct session_pair *f = *state;
     for (int i = 0; i < KEYS - 1; i++) {
@@ -186,7 +186,7 @@ static void test_check_ends_at_the_first_missing_key(void **state)
     expect(&f->a, B(PONG));
 }
 
-static void test_wait(void **state)
+static void test_a_long_wait_is_done_in_slices(void **state)
 {
     struct session_pair *f = *state;
     send_all(f, many(CT_OP_WAIT, KEYS, 0));
@@ -219,7 +219,7 @@ static void test_wait_for_what_comes_meanwhile(void **state)
 }
 
 /* The tear-down sees that nothing is left. */
-static void test_the_client_leaves(void **state)
+static void test_a_client_may_leave_between_slices(void **state)
 {
     struct session_pair *f = *state;
     static const enum ct_op ops[] = {CT_OP_WAIT, CT_OP_MULTI_SET, CT_OP_MULTI_GET, CT_OP_WAIT};
@@ -232,7 +232,7 @@ static void test_the_client_leaves(void **state)
     }
 }
 
-static void test_memory_runs_out(void **state)
+static void test_memory_may_run_out_between_slices(void **state)
 {
     struct session_pair *f = *state;
     struct ct_budget *budget = ct_store_budget(f->store);
@@ -258,16 +258,16 @@ static void test_memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_PAIR(test_multi_set),
+        WITH_PAIR(test_a_long_multi_set_is_done_in_slices),
         WITH_PAIR(test_large_values_are_set_one_by_one),
-        WITH_PAIR(test_multi_get),
+        WITH_PAIR(test_a_long_multi_get_is_done_in_slices),
         WITH_PAIR(test_a_watcher_gets_its_answer_in_one_piece),
-        WITH_PAIR(test_check),
+        WITH_PAIR(test_a_long_check_is_done_in_slices),
         WITH_PAIR(test_check_ends_at_the_first_missing_key),
-        WITH_PAIR(test_wait),
+        WITH_PAIR(test_a_long_wait_is_done_in_slices),
         WITH_PAIR(test_wait_for_what_comes_meanwhile),
-        WITH_PAIR(test_the_client_leaves),
-        WITH_PAIR(test_memory_runs_out),
+        WITH_PAIR(test_a_client_may_leave_between_slices),
+        WITH_PAIR(test_memory_may_run_out_between_slices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,7 +51,7 @@ static void test_the_current_dialect_changes_it_but_cannot_watch(void **state)
 }
 
 /* PyTorch's server answers the WAIT first. */
-static void test_waiting_and_watching(void **state)
+static void test_a_wait_is_answered_before_a_watch(void **state)
 {
     struct session_pair *f = *state;
     feed(&f->a, B(WATCH_K "\x07\x01" Z7 "o" /* WAIT */ "\x05\x01" Z7 "\x01" Z7 "k"));
@@ -156,7 +156,7 @@ static void test_its_own_requests_stall(void **state)
     assert_int_equal(ct_session_answer_wait(&f->a.session), CT_ELIMIT);
 }
 
-static void test_memory_used_up(void **state)
+static void test_a_watch_beyond_the_memory_is_refused(void **state)
 {
     struct session_pair *f = *state;
     feed(&f->a, B(WATCH_K));
@@ -197,7 +197,8 @@ int main(void)
                                         pair_tear_down),
         cmocka_unit_test_setup_teardown(test_the_current_dialect_changes_it_but_cannot_watch,
                                         pair_set_up, pair_tear_down),
-        cmocka_unit_test_setup_teardown(test_waiting_and_watching, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_wait_is_answered_before_a_watch, pair_set_up,
+                                        pair_tear_down),
         cmocka_unit_test_setup_teardown(test_who_leaves_is_forgotten, pair_set_up, pair_tear_down),
         cmocka_unit_test_setup_teardown(test_a_burst_of_large_values_is_not_its_fault, pair_set_up,
                                         pair_tear_down),
@@ -206,7 +207,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_flood_of_its_own_making, pair_set_up,
                                         pair_tear_down),
         cmocka_unit_test_setup_teardown(test_its_own_requests_stall, pair_set_up, pair_tear_down),
-        cmocka_unit_test_setup_teardown(test_memory_used_up, pair_set_up, pair_tear_down),
+        cmocka_unit_test_setup_teardown(test_a_watch_beyond_the_memory_is_refused, pair_set_up,
+                                        pair_tear_down),
         cmocka_unit_test(test_every_allocation_may_fail),
     };
     return cmocka_run_group_tests_name("session_watch", tests, NULL, NULL);

@@ -43,7 +43,7 @@ static void expect(struct ct_store *store, const char *key, const char *value)
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-static void test_set_get_delete(void **state)
+static void test_a_key_is_set_replaced_and_deleted(void **state)
 {
     struct ct_store *store = *state;
     assert_null(ct_store_get(store, b("k")));
@@ -90,7 +90,7 @@ static void test_old_value_lives_while_referenced(void **state)
     ct_blob_unref(held);
 }
 
-static void test_append(void **state)
+static void test_append_makes_a_key_and_extends_it(void **state)
 {
     struct ct_store *store = *state;
     assert_int_equal(ct_store_append(store, b("k"), b("ab")), 0);
@@ -139,7 +139,7 @@ static void test_append_keeps_the_value_limit(void **state)
 
 /* ---- ADD ------------------------------------------------------------------------------------ */
 
-static void test_add(void **state)
+static void test_add_counts_up_and_down(void **state)
 {
     struct ct_store *store = *state;
     int64_t n = 0;
@@ -194,7 +194,7 @@ static void test_add_reads_numbers_as_stoll_does(void **state)
     }
 }
 
-static void test_add_wraps(void **state)
+static void test_add_wraps_around(void **state)
 {
     struct ct_store *store = *state;
     int64_t n = 0;
@@ -214,7 +214,7 @@ static struct ct_blob *compare_set(struct ct_store *store, const char *expected,
     return held;
 }
 
-static void test_compare_set_four_cases(void **state)
+static void test_compare_set_replaces_only_what_is_expected(void **state)
 {
     struct ct_store *store = *state;
     /* Missing, something expected: nothing is stored. */
@@ -237,7 +237,7 @@ static void test_compare_set_four_cases(void **state)
 
 /* ---- CHECK ---------------------------------------------------------------------------------- */
 
-static void test_check(void **state)
+static void test_check_needs_all_keys(void **state)
 {
     struct ct_store *store = *state;
     static const unsigned char keys[] = "\1\0\0\0\0\0\0\0a\1\0\0\0\0\0\0\0b";
@@ -251,7 +251,7 @@ static void test_check(void **state)
 
 /* ---- the whole ------------------------------------------------------------------------------ */
 
-static void test_free_of_nothing(void **state)
+static void test_freeing_nothing_is_allowed(void **state)
 {
     (void)state;
     ct_store_free(NULL);
@@ -263,19 +263,19 @@ static void test_free_of_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        WITH_STORE(test_set_get_delete),
+        WITH_STORE(test_a_key_is_set_replaced_and_deleted),
         WITH_STORE(test_empty_value_and_empty_key_exist),
         WITH_STORE(test_keys_are_bytes),
         WITH_STORE(test_old_value_lives_while_referenced),
-        WITH_STORE(test_append),
+        WITH_STORE(test_append_makes_a_key_and_extends_it),
         WITH_STORE(test_append_copies_only_what_somebody_else_holds),
         WITH_STORE(test_append_keeps_the_value_limit),
-        WITH_STORE(test_add),
+        WITH_STORE(test_add_counts_up_and_down),
         WITH_STORE(test_add_reads_numbers_as_stoll_does),
-        WITH_STORE(test_add_wraps),
-        WITH_STORE(test_compare_set_four_cases),
-        WITH_STORE(test_check),
-        cmocka_unit_test(test_free_of_nothing),
+        WITH_STORE(test_add_wraps_around),
+        WITH_STORE(test_compare_set_replaces_only_what_is_expected),
+        WITH_STORE(test_check_needs_all_keys),
+        cmocka_unit_test(test_freeing_nothing_is_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,7 +159,7 @@ static void test_waiter_for_more_keeps_no_element(void **state)
     assert_int_equal(c.one.woken, 2);
 }
 
-static void test_queue_named_twice(void **state)
+static void test_a_queue_may_be_named_twice(void **state)
 {
     struct ct_store *store = *state;
     struct crowd c;
@@ -278,7 +278,7 @@ static void test_barrier_counts_those_who_gave_up(void **state)
     assert_int_equal(arrive(store, &c.two, INT64_MIN), 0);
 }
 
-static void test_barrier_at_a_text(void **state)
+static void test_a_barrier_at_a_text_is_refused(void **state)
 {
     struct ct_store *store = *state;
     struct crowd c;
@@ -297,7 +297,7 @@ static void test_barrier_at_a_text(void **state)
     "2\1\0\0\0\0\0\0\0a\1\0\0\0\0\0\0\0" \
     "3"
 
-static void test_multi_set_in_order(void **state)
+static void test_multi_set_sets_in_order(void **state)
 {
     struct ct_store *store = *state;
     struct crowd c;
@@ -355,7 +355,7 @@ static int multi_set_whole_or_not(void *data)
     return rc;
 }
 
-static void test_multi_set_without_memory(void **state)
+static void test_multi_set_is_done_whole_or_not_at_all(void **state)
 {
     (void)state;
     int refused = 0;
@@ -386,7 +386,7 @@ static int use_queue_and_barrier(void *data)
     return rc == CT_STORE_E_PENDING ? 0 : rc;
 }
 
-static void test_allocation_failures(void **state)
+static void test_queues_and_barriers_survive_lack_of_memory(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(use_queue_and_barrier, NULL, 1) >= 25);
@@ -403,16 +403,16 @@ int main(void)
         WITH_STORE(test_an_element_exists_for_those_who_wait),
         WITH_STORE(test_one_waiter_for_each_element),
         WITH_STORE(test_waiter_for_more_keeps_no_element),
-        WITH_STORE(test_queue_named_twice),
+        WITH_STORE(test_a_queue_may_be_named_twice),
         WITH_STORE(test_claim_passes_on_when_given_up),
         WITH_STORE(test_claim_ends_with_the_element),
         WITH_STORE(test_barrier_lets_all_go_at_once),
         WITH_STORE(test_barrier_opens_for_nothing_else),
         WITH_STORE(test_barrier_counts_those_who_gave_up),
-        WITH_STORE(test_barrier_at_a_text),
-        WITH_STORE(test_multi_set_in_order),
-        cmocka_unit_test(test_multi_set_without_memory),
-        cmocka_unit_test(test_allocation_failures),
+        WITH_STORE(test_a_barrier_at_a_text_is_refused),
+        WITH_STORE(test_multi_set_sets_in_order),
+        cmocka_unit_test(test_multi_set_is_done_whole_or_not_at_all),
+        cmocka_unit_test(test_queues_and_barriers_survive_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

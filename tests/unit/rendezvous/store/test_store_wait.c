@@ -90,7 +90,7 @@ static void test_several_keys_are_all_needed(void **state)
     assert_int_equal(probe.woken, 1);
 }
 
-static void test_a_key_named_twice(void **state)
+static void test_a_wait_may_name_a_key_twice(void **state)
 {
     struct ct_store *store = *state;
     int clock = 0;
@@ -104,7 +104,7 @@ static void test_a_key_named_twice(void **state)
     assert_int_equal(probe.woken, 1);
 }
 
-static void test_names_in_several_calls(void **state)
+static void test_a_wait_may_name_keys_in_several_calls(void **state)
 {
     struct ct_store *store = *state;
     int clock = 0;
@@ -126,7 +126,7 @@ static void test_names_in_several_calls(void **state)
     ct_store_clear(store);
 }
 
-static void test_cancel(void **state)
+static void test_a_cancelled_wait_is_not_woken(void **state)
 {
     struct ct_store *store = *state;
     int clock = 0;
@@ -233,7 +233,7 @@ static int use_everything(void *data)
     return rc;
 }
 
-static void test_allocation_failures(void **state)
+static void test_waits_survive_lack_of_memory(void **state)
 {
     (void)state;
     /* Tolerant, as a map that cannot grow only becomes slower. */
@@ -251,12 +251,12 @@ int main(void)
         WITH_STORE(test_every_change_that_creates_wakes),
         WITH_STORE(test_wakes_in_the_order_of_waiting),
         WITH_STORE(test_several_keys_are_all_needed),
-        WITH_STORE(test_a_key_named_twice),
-        WITH_STORE(test_names_in_several_calls),
-        WITH_STORE(test_cancel),
+        WITH_STORE(test_a_wait_may_name_a_key_twice),
+        WITH_STORE(test_a_wait_may_name_keys_in_several_calls),
+        WITH_STORE(test_a_cancelled_wait_is_not_woken),
         WITH_STORE(test_waiter_can_be_used_again),
         WITH_STORE(test_clear_keeps_waiters),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_waits_survive_lack_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -106,7 +106,7 @@ static void test_every_change_is_told(void **state)
     expect(f, "k:->y ");
 }
 
-static void test_other_names_are_not(void **state)
+static void test_other_names_are_not_told(void **state)
 {
     struct fixture *f = *state;
     struct ct_blob *value;
@@ -223,7 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_every_change_is_told, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_other_names_are_not, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_other_names_are_not_told, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_a_barrier_counts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_waiters_go_first, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_clearing_is_not_told, set_up, tear_down),

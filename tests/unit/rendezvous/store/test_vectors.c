@@ -198,7 +198,7 @@ static void stream(const struct line *lines, size_t count, size_t piece)
 
 #define COUNT(lines) (sizeof(lines) / sizeof((lines)[0]))
 
-static void test_line_by_line(void **state)
+static void test_every_line_of_the_vectors_is_answered(void **state)
 {
     (void)state;
     for (size_t piece = 1; piece <= 64; piece += 63) {
@@ -235,7 +235,7 @@ static void test_every_operation_is_in_the_table(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_line_by_line),
+        cmocka_unit_test(test_every_line_of_the_vectors_is_answered),
         cmocka_unit_test(test_all_at_once_in_any_pieces),
         cmocka_unit_test(test_every_operation_is_in_the_table),
     };

@@ -71,7 +71,7 @@ static void test_add_is_decoded_with_its_sign(void **state)
     assert_int_equal(req.number, -1);
 }
 
-static void test_set_and_append(void **state)
+static void test_set_and_append_are_decoded(void **state)
 {
     (void)state;
     struct ct_request req = decode(B("\x01\x02" Z7 "/k\x01" Z7 "v"));
@@ -93,7 +93,7 @@ static void test_compare_set_is_decoded_with_both_values(void **state)
     assert_true(same(req.second, "next"));
 }
 
-static void test_get_and_delete(void **state)
+static void test_get_and_delete_are_decoded(void **state)
 {
     (void)state;
     struct ct_request req = decode(B("\x03\x02" Z7 "/k"));
@@ -135,7 +135,7 @@ static void test_multi_set_is_decoded_pair_by_pair(void **state)
     assert_true(same(ct_request_next(&req.items), ""));
 }
 
-static void test_queues_and_barrier(void **state)
+static void test_queues_and_barriers_are_decoded(void **state)
 {
     (void)state;
     struct ct_request req = decode(B("\x0e\x02" Z7 "/q\x03" Z7 "abc"));
@@ -153,7 +153,7 @@ static void test_queues_and_barrier(void **state)
     assert_int_equal(req.number, 2);
 }
 
-static void test_operations_without_fields(void **state)
+static void test_operations_without_fields_are_decoded(void **state)
 {
     (void)state;
     assert_int_equal(decode(B("\x0c")).op, CT_OP_CANCEL_WAIT);
@@ -219,7 +219,7 @@ static int scan_length(unsigned char op, uint64_t len)
     return scan_all(bytes, sizeof(bytes), NULL);
 }
 
-static void test_key_length_limit(void **state)
+static void test_a_key_beyond_the_limit_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(scan_length(CT_OP_GET, CT_MAX_KEY_LEN), CT_SCAN_E_MORE);
@@ -240,7 +240,7 @@ static void test_too_many_keys_are_refused(void **state)
     assert_int_equal(scan_length(CT_OP_MULTI_SET, (uint64_t)-1), CT_ELIMIT);
 }
 
-static void test_value_length_limit(void **state)
+static void test_a_value_beyond_the_limit_is_refused(void **state)
 {
     (void)state;
     unsigned char bytes[18] = {CT_OP_SET, 1, 0, 0, 0, 0, 0, 0, 0, 'k'};
@@ -263,7 +263,7 @@ static void test_limit_in_a_later_element(void **state)
 
 /* The whole request is bounded too: so many values of 8 MiB that their sum passes the limit. The
  * scanner sees only their headers; the bytes between stay untouched zero pages. */
-static void test_request_length_limit(void **state)
+static void test_a_request_beyond_the_limit_is_refused(void **state)
 {
     (void)state;
     const size_t pairs = CT_MAX_REQUEST_LEN / (16 + CT_MAX_VALUE_LEN) + 1;
@@ -322,7 +322,7 @@ static int encode(void *data)
     return rc;
 }
 
-static void test_encoding_without_memory(void **state)
+static void test_encoding_survives_lack_of_memory(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(encode, NULL, 0) >= 2);
@@ -344,24 +344,24 @@ int main(void)
         cmocka_unit_test(test_validate_is_decoded),
         cmocka_unit_test(test_ping_is_decoded_with_its_nonce),
         cmocka_unit_test(test_add_is_decoded_with_its_sign),
-        cmocka_unit_test(test_set_and_append),
+        cmocka_unit_test(test_set_and_append_are_decoded),
         cmocka_unit_test(test_compare_set_is_decoded_with_both_values),
-        cmocka_unit_test(test_get_and_delete),
+        cmocka_unit_test(test_get_and_delete_are_decoded),
         cmocka_unit_test(test_lists_of_keys_are_decoded_one_by_one),
         cmocka_unit_test(test_multi_set_is_decoded_pair_by_pair),
-        cmocka_unit_test(test_queues_and_barrier),
-        cmocka_unit_test(test_operations_without_fields),
+        cmocka_unit_test(test_queues_and_barriers_are_decoded),
+        cmocka_unit_test(test_operations_without_fields_are_decoded),
         cmocka_unit_test(test_only_the_first_request_is_taken),
         cmocka_unit_test(test_tls_is_told_from_an_unknown_operation),
         cmocka_unit_test(test_an_unknown_operation_is_refused),
         cmocka_unit_test(test_a_wrong_magic_is_refused),
-        cmocka_unit_test(test_key_length_limit),
+        cmocka_unit_test(test_a_key_beyond_the_limit_is_refused),
         cmocka_unit_test(test_too_many_keys_are_refused),
-        cmocka_unit_test(test_value_length_limit),
+        cmocka_unit_test(test_a_value_beyond_the_limit_is_refused),
         cmocka_unit_test(test_limit_in_a_later_element),
-        cmocka_unit_test(test_request_length_limit),
+        cmocka_unit_test(test_a_request_beyond_the_limit_is_refused),
         cmocka_unit_test(test_encoding_is_what_decoding_reads),
-        cmocka_unit_test(test_encoding_without_memory),
+        cmocka_unit_test(test_encoding_survives_lack_of_memory),
         cmocka_unit_test(test_operations_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

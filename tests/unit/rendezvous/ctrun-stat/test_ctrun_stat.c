@@ -9,7 +9,6 @@
 #include "rendezvous/wire/json.h"
 #include "tests/lib/fault.h"
 
-#include <getopt.h>
 #include <stdio.h>
 
 /* ---- options -------------------------------------------------------------------------------- */
@@ -28,7 +27,6 @@ static int parse(const char *const *words, const char *addr, const char *port, s
     for (; words[argc - 1] != NULL; argc++) {
         argv[argc] = (char *)words[argc - 1];
     }
-    optind = 1;
     int rc = ct_stat_options_parse(argc, argv, &out->options, err);
     if (rc != 0 || out->options.action == CT_STAT_HELP || out->options.action == CT_STAT_VERSION) {
         return rc;

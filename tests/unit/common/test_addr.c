@@ -91,7 +91,7 @@ static void test_a_malformed_address_is_refused_with_its_reason(void **state)
     }
 }
 
-static void test_host_length_limit(void **state)
+static void test_a_host_beyond_the_limit_is_refused(void **state)
 {
     (void)state;
     char text[CT_HOST_MAX + 16];
@@ -108,7 +108,7 @@ static void test_host_length_limit(void **state)
     assert_non_null(strstr(err.text, "255"));
 }
 
-static void test_format_and_port(void **state)
+static void test_an_address_is_told_with_its_port(void **state)
 {
     (void)state;
     char text[CT_ADDR_TEXT_MAX];
@@ -270,8 +270,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hosts_and_ports_in_each_form_are_read),
         cmocka_unit_test(test_a_malformed_address_is_refused_with_its_reason),
-        cmocka_unit_test(test_host_length_limit),
-        cmocka_unit_test(test_format_and_port),
+        cmocka_unit_test(test_a_host_beyond_the_limit_is_refused),
+        cmocka_unit_test(test_an_address_is_told_with_its_port),
         cmocka_unit_test(test_longest_address_fits),
         cmocka_unit_test(test_join_brackets_literals_alone),
         cmocka_unit_test(test_resolve_literals_and_localhost),

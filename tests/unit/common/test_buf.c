@@ -6,7 +6,7 @@
 #include "common/buf.h"
 #include "tests/lib/ct_test.h"
 
-static void test_append_consume_reset(void **state)
+static void test_an_emptied_buffer_starts_at_its_front(void **state)
 {
     (void)state;
     struct ct_buf buf = CT_BUF_INIT;
@@ -42,7 +42,7 @@ static void test_zeroed_memory_is_an_empty_buffer(void **state)
     ct_buf_fini(&buf);
 }
 
-static void test_printf_and_cstr(void **state)
+static void test_formatted_text_ends_with_a_zero(void **state)
 {
     (void)state;
     struct ct_buf buf = CT_BUF_INIT;
@@ -195,7 +195,7 @@ static int fill(void *data)
     return rc;
 }
 
-static void test_allocation_failures(void **state)
+static void test_a_buffer_survives_lack_of_memory(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(fill, NULL, 0) >= 3);
@@ -229,15 +229,15 @@ static void test_a_lost_piece_is_remembered(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_append_consume_reset),
+        cmocka_unit_test(test_an_emptied_buffer_starts_at_its_front),
         cmocka_unit_test(test_zeroed_memory_is_an_empty_buffer),
-        cmocka_unit_test(test_printf_and_cstr),
+        cmocka_unit_test(test_formatted_text_ends_with_a_zero),
         cmocka_unit_test(test_a_buffer_grows_only_when_it_must),
         cmocka_unit_test(test_hostile_sizes_are_refused),
         cmocka_unit_test(test_slides_instead_of_growing),
         cmocka_unit_test(test_nearly_full_stream_moves_rarely),
         cmocka_unit_test(test_random_appends_and_consumes_match_an_array),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_a_buffer_survives_lack_of_memory),
         cmocka_unit_test(test_a_lost_piece_is_remembered),
     };
     return cmocka_run_group_tests_name("buf", tests, NULL, NULL);

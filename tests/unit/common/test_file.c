@@ -77,7 +77,7 @@ static void test_limit_counts_the_file_only(void **state)
     free(path);
 }
 
-static void test_empty_and_large(void **state)
+static void test_empty_and_large_files_are_read(void **state)
 {
     char *dir = ((struct fixture *)*state)->dir;
     struct ct_buf buf = CT_BUF_INIT;
@@ -156,7 +156,7 @@ static int read_path(void *data)
     return rc;
 }
 
-static void test_allocation_failures(void **state)
+static void test_reading_survives_lack_of_memory(void **state)
 {
     static const char bytes[100000];
     char *path = ct_tmpdir_write(((struct fixture *)*state)->dir, "f", bytes, sizeof(bytes));
@@ -363,11 +363,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_reading_a_file_appends_to_the_buffer, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(test_limit_counts_the_file_only, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_empty_and_large, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_empty_and_large_files_are_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_failures_name_path_and_reason, set_up, tear_down),
         cmocka_unit_test_setup_teardown(
             test_only_a_regular_file_is_read_if_strangers_can_put_one_there, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_allocation_failures, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_reading_survives_lack_of_memory, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_replace_is_whole_or_not_at_all, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_replace_spares_what_is_no_plain_file, set_up,
                                         tear_down),

@@ -47,7 +47,7 @@ static void test_hash_matches_python(void **state)
     assert_true(ct_hash(&zero, "ctrun rendezvous", 16) == 11424189407313140228ULL);
 }
 
-static void test_unaligned_and_empty_input(void **state)
+static void test_unaligned_and_empty_input_is_hashed(void **state)
 {
     (void)state;
     unsigned char bytes[80];
@@ -85,7 +85,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hash_matches_the_published_vectors),
         cmocka_unit_test(test_hash_matches_python),
-        cmocka_unit_test(test_unaligned_and_empty_input),
+        cmocka_unit_test(test_unaligned_and_empty_input_is_hashed),
         cmocka_unit_test(test_both_halves_of_the_key_change_the_hash),
         cmocka_unit_test(test_random_keys_differ),
     };

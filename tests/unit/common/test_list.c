@@ -29,7 +29,7 @@ static int digits(const struct ct_list *head)
     return forward;
 }
 
-static void test_order_and_removal(void **state)
+static void test_items_keep_their_order_when_others_go(void **state)
 {
     (void)state;
     struct ct_list head;
@@ -74,7 +74,7 @@ static void test_removing_twice_is_legal(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_and_removal),
+        cmocka_unit_test(test_items_keep_their_order_when_others_go),
         cmocka_unit_test(test_removing_twice_is_legal),
     };
     return cmocka_run_group_tests_name("list", tests, NULL, NULL);

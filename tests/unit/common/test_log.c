@@ -68,7 +68,7 @@ static void test_level_names_round_trip(void **state)
     assert_string_equal(ct_log_level_name((enum ct_log_level)9), "unknown");
 }
 
-static void test_level_names_of_python(void **state)
+static void test_level_names_of_python_are_read(void **state)
 {
     (void)state;
     static const struct {
@@ -98,7 +98,7 @@ int main(void)
         cmocka_unit_test(test_null_logger_is_silent),
         cmocka_unit_test(test_line_is_cut_and_clean),
         cmocka_unit_test(test_level_names_round_trip),
-        cmocka_unit_test(test_level_names_of_python),
+        cmocka_unit_test(test_level_names_of_python_are_read),
     };
     return cmocka_run_group_tests_name("log", tests, NULL, NULL);
 }

@@ -237,7 +237,7 @@ static int insert_many(void *data)
     return rc;
 }
 
-static void test_allocation_failures(void **state)
+static void test_a_map_survives_lack_of_memory(void **state)
 {
     (void)state;
     ct_fault_begin(0);
@@ -256,7 +256,7 @@ int main(void)
         cmocka_unit_test(test_each_visits_once_and_may_remove_the_given_node),
         cmocka_unit_test(test_drained_map_is_usable),
         cmocka_unit_test(test_keys_with_equal_prefix_and_length_differ),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_a_map_survives_lack_of_memory),
     };
     return cmocka_run_group_tests_name("map", tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ static void keep(void *data, enum ct_log_level level, const char *line)
     memcpy(data, line, strlen(line) + 1);
 }
 
-static void test_moves_and_logs(void **state)
+static void test_a_move_is_logged_with_its_time(void **state)
 {
     (void)state;
     char line[CT_LOG_LINE_MAX] = "";
@@ -38,7 +38,7 @@ static void test_moves_and_logs(void **state)
     assert_string_equal(line, "agent: busy -> done (end) after 1 ms");
 }
 
-static void test_what_may_follow(void **state)
+static void test_only_the_listed_states_may_follow(void **state)
 {
     (void)state;
     struct ct_sm sm;
@@ -75,8 +75,8 @@ static void test_missing_edge_aborts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moves_and_logs),
-        cmocka_unit_test(test_what_may_follow),
+        cmocka_unit_test(test_a_move_is_logged_with_its_time),
+        cmocka_unit_test(test_only_the_listed_states_may_follow),
         cmocka_unit_test(test_missing_edge_aborts),
     };
     return cmocka_run_group_tests_name("sm", tests, NULL, NULL);

@@ -236,7 +236,7 @@ static int init_body(void *data)
     return rc;
 }
 
-static void test_survives_faults(void **state)
+static void test_init_survives_lack_of_memory(void **state)
 {
     (void)state;
     static struct samples s;
@@ -253,7 +253,7 @@ int main(void)
         cmocka_unit_test(test_flat_images_are_refused),
         cmocka_unit_test(test_a_batch_is_its_samples_augmented),
         cmocka_unit_test(test_a_gpu_gets_the_whole_batch_in_one_copy),
-        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_init_survives_lack_of_memory),
     };
     return cmocka_run_group_tests_name("augment", tests, NULL, NULL);
 }

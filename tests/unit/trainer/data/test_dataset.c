@@ -79,7 +79,7 @@ static void check_good(const char *dir)
     ct_dataset_fini(&set);
 }
 
-static void test_plain_files(void **state)
+static void test_plain_files_are_read(void **state)
 {
     (void)state;
     char *dir = good_dir();
@@ -87,7 +87,7 @@ static void test_plain_files(void **state)
     ct_tmpdir_free(dir);
 }
 
-static void test_gzipped_files(void **state)
+static void test_gzipped_files_are_read(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new();
@@ -427,7 +427,7 @@ static int load_body(void *data)
     return rc;
 }
 
-static void test_survives_faults(void **state)
+static void test_loading_survives_lack_of_memory(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new();
@@ -481,8 +481,8 @@ static void test_the_stamp_changes_with_the_files_of_the_set_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain_files),
-        cmocka_unit_test(test_gzipped_files),
+        cmocka_unit_test(test_plain_files_are_read),
+        cmocka_unit_test(test_gzipped_files_are_read),
         cmocka_unit_test(test_one_bad_file_is_named),
         cmocka_unit_test(test_missing_file_is_named),
         cmocka_unit_test(test_gzip_that_holds_more_than_its_header_says),
@@ -495,7 +495,7 @@ int main(void)
         cmocka_unit_test(test_npy_arrays_that_do_not_fit_are_named),
         cmocka_unit_test(test_without_a_name_the_default_folder_is_loaded),
         cmocka_unit_test(test_synthetic_is_the_same_each_time),
-        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_loading_survives_lack_of_memory),
         cmocka_unit_test(test_the_stamp_changes_with_the_files_of_the_set_only),
     };
     return cmocka_run_group_tests_name("dataset", tests, NULL, NULL);

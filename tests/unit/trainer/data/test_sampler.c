@@ -34,7 +34,7 @@ static void check_coverage(size_t count, size_t batch, int world, unsigned epoch
     free(seen);
 }
 
-static void test_each_sample_once(void **state)
+static void test_each_sample_comes_once(void **state)
 {
     (void)state;
     static const struct {
@@ -157,7 +157,7 @@ static int sampler_body(void *data)
     return rc;
 }
 
-static void test_survives_faults(void **state)
+static void test_a_sampler_survives_lack_of_memory(void **state)
 {
     (void)state;
     assert_int_equal(ct_fault_sweep(sampler_body, NULL, 0), 1);
@@ -166,12 +166,12 @@ static void test_survives_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_sample_once),
+        cmocka_unit_test(test_each_sample_comes_once),
         cmocka_unit_test(test_batches_do_not_depend_on_the_world),
         cmocka_unit_test(test_epochs_and_seeds_differ_and_repeat),
         cmocka_unit_test(test_shares_are_even),
         cmocka_unit_test(test_random_numbers_look_uniform),
-        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_a_sampler_survives_lack_of_memory),
     };
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
 }

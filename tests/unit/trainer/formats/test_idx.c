@@ -10,7 +10,7 @@
 
 #define HEADER3(n, h, w) 0, 0, 8, 3, 0, 0, 0, n, 0, 0, 0, h, 0, 0, 0, w
 
-static void test_reads_dimensions(void **state)
+static void test_dimensions_are_read(void **state)
 {
     (void)state;
     const unsigned char bytes[] = {HEADER3(2, 1, 3), 1, 2, 3, 4, 5, 6};
@@ -138,7 +138,7 @@ static void test_gzip_bomb_is_bounded(void **state)
     ct_buf_fini(&out);
 }
 
-static void test_gzip_damage(void **state)
+static void test_damaged_gzip_is_refused(void **state)
 {
     (void)state;
     unsigned char packed[256];
@@ -187,13 +187,13 @@ static void test_gzip_survives_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reads_dimensions),
+        cmocka_unit_test(test_dimensions_are_read),
         cmocka_unit_test(test_header_alone_tells_the_size),
         cmocka_unit_test(test_the_largest_content_is_accepted),
         cmocka_unit_test(test_refuses_hostile_files),
         cmocka_unit_test(test_gzip_round_trip_at_exact_limit),
         cmocka_unit_test(test_gzip_bomb_is_bounded),
-        cmocka_unit_test(test_gzip_damage),
+        cmocka_unit_test(test_damaged_gzip_is_refused),
         cmocka_unit_test(test_gzip_survives_faults),
     };
     return cmocka_run_group_tests_name("idx", tests, NULL, NULL);

@@ -35,7 +35,7 @@ static void expect(const char *dict, size_t data, int code, const char *why)
     }
 }
 
-static void test_what_numpy_writes(void **state)
+static void test_what_numpy_writes_is_read(void **state)
 {
     (void)state;
     unsigned char bytes[512];
@@ -58,7 +58,7 @@ static void test_what_numpy_writes(void **state)
     expect("{'shape':(2,3),'descr':'<i2','fortran_order':False}", 12, 0, "");
 }
 
-static void test_what_is_refused(void **state)
+static void test_wrong_headers_are_refused(void **state)
 {
     (void)state;
 #define D "'descr': '|u1', "
@@ -87,7 +87,7 @@ static void test_what_is_refused(void **state)
 }
 
 /* Each shorter part of a good file is refused, without reading behind it (the sanitizer looks). */
-static void test_every_truncation(void **state)
+static void test_every_truncation_is_refused(void **state)
 {
     (void)state;
     unsigned char bytes[512];
@@ -107,7 +107,7 @@ static void test_every_truncation(void **state)
 }
 
 /* Versions 2 and 3 have a header length of 32 bits. */
-static void test_a_long_header(void **state)
+static void test_a_long_header_is_read(void **state)
 {
     (void)state;
     static const char dict[] = "{" D F S "}";
@@ -158,8 +158,10 @@ static void test_labels_of_any_width(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_numpy_writes),   cmocka_unit_test(test_what_is_refused),
-        cmocka_unit_test(test_every_truncation),    cmocka_unit_test(test_a_long_header),
+        cmocka_unit_test(test_what_numpy_writes_is_read),
+        cmocka_unit_test(test_wrong_headers_are_refused),
+        cmocka_unit_test(test_every_truncation_is_refused),
+        cmocka_unit_test(test_a_long_header_is_read),
         cmocka_unit_test(test_labels_of_any_width),
     };
     return cmocka_run_group_tests_name("npy", tests, NULL, NULL);

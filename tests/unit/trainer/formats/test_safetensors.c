@@ -50,7 +50,7 @@ static void test_reads_tensors_and_metadata(void **state)
     ct_safetensors_fini(&file);
 }
 
-static void test_empty_shapes(void **state)
+static void test_scalars_and_empty_tensors_are_read(void **state)
 {
     (void)state;
     struct ct_safetensors file;
@@ -205,7 +205,7 @@ static void expect_file(const char *dir, const void *bytes, size_t len, const ch
     free(path);
 }
 
-static void test_hostile_files(void **state)
+static void test_hostile_files_are_refused(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new();
@@ -246,7 +246,7 @@ static char *write_sample(const char *dir, const float *values)
 
 static const float sample[8] = {1, 2, 3, 4, 5, 6, -0.0f, 1e-30f};
 
-static void test_round_trip(void **state)
+static void test_a_file_gives_back_what_was_written(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new();
@@ -310,7 +310,7 @@ static int open_body(void *path)
     return rc;
 }
 
-static void test_survives_faults(void **state)
+static void test_opening_survives_lack_of_memory(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new();
@@ -324,16 +324,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reads_tensors_and_metadata),
-        cmocka_unit_test(test_empty_shapes),
+        cmocka_unit_test(test_scalars_and_empty_tensors_are_read),
         cmocka_unit_test(test_refuses_hostile_headers),
         cmocka_unit_test(test_deep_nesting_is_refused),
         cmocka_unit_test(test_metadata_are_limited),
         cmocka_unit_test(test_values_are_limited_before_they_are_parsed),
-        cmocka_unit_test(test_hostile_files),
-        cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_hostile_files_are_refused),
+        cmocka_unit_test(test_a_file_gives_back_what_was_written),
         cmocka_unit_test(test_every_truncation_is_noticed),
         cmocka_unit_test(test_write_errors_are_reported),
-        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_opening_survives_lack_of_memory),
     };
     return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
 }

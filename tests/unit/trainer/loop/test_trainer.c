@@ -208,7 +208,7 @@ static int new_body(void *data)
     return rc;
 }
 
-static void test_survives_faults(void **state)
+static void test_a_trainer_survives_lack_of_memory(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new();
@@ -230,7 +230,7 @@ int main(void)
         cmocka_unit_test(test_rate_follows_the_schedule),
         cmocka_unit_test(test_goes_on_only_within_an_epoch),
         cmocka_unit_test(test_sum_alone_is_the_value),
-        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_a_trainer_survives_lack_of_memory),
     };
     return cmocka_run_group_tests_name("trainer", tests, NULL, NULL);
 }

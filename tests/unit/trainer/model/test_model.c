@@ -254,7 +254,7 @@ static int init_body(void *data)
     return rc;
 }
 
-static void test_survives_faults(void **state)
+static void test_a_model_survives_lack_of_memory(void **state)
 {
     struct fixture *f = *state;
     struct init_case c = {f->dev, &f->layout};
@@ -273,7 +273,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_gradient_agrees_with_differences, setup, teardown),
         cmocka_unit_test_setup_teardown(test_split_batches_sum_to_the_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(test_evaluation_leaves_gradients_alone, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_survives_faults, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_model_survives_lack_of_memory, setup, teardown),
     };
     return cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }

@@ -99,7 +99,7 @@ static void check_round_trip(enum ct_optimizer_kind optimizer)
     ct_tmpdir_free(dir);
 }
 
-static void test_round_trips(void **state)
+static void test_a_checkpoint_gives_back_what_was_saved(void **state)
 {
     (void)state;
     check_round_trip(CT_OPTIMIZER_SGD);
@@ -267,7 +267,7 @@ static int save_body(void *data)
     return rc == 0 ? ct_checkpoint_save(c->path, &c->view, &point, NULL) : rc;
 }
 
-static void test_survives_faults(void **state)
+static void test_saving_survives_lack_of_memory(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new();
@@ -282,14 +282,14 @@ static void test_survives_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_a_checkpoint_gives_back_what_was_saved),
         cmocka_unit_test(test_another_model_is_refused),
         cmocka_unit_test(test_metadata_are_checked),
         cmocka_unit_test(test_unwritable_paths_are_found_early),
         cmocka_unit_test(test_a_failed_save_keeps_the_old_file),
         cmocka_unit_test(test_the_file_of_another_writer_is_left_alone),
         cmocka_unit_test(test_half_a_file_of_another_writer_does_not_replace_the_old_one),
-        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_saving_survives_lack_of_memory),
     };
     return cmocka_run_group_tests_name("checkpoint", tests, NULL, NULL);
 }

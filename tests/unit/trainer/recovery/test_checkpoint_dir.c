@@ -415,7 +415,7 @@ static int sweep_body(void *data)
     return rc;
 }
 
-static void test_survives_faults(void **state)
+static void test_a_folder_survives_lack_of_memory(void **state)
 {
     (void)state;
     struct folder f = make_folder();
@@ -439,7 +439,7 @@ int main(void)
         cmocka_unit_test(test_start_makes_the_folder_ready),
         cmocka_unit_test(test_prune_keeps_the_newest),
         cmocka_unit_test(test_no_file_stays_open),
-        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_a_folder_survives_lack_of_memory),
     };
     return cmocka_run_group_tests_name("checkpoint_dir", tests, NULL, NULL);
 }

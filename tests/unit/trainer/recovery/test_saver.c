@@ -184,7 +184,7 @@ static int open_body(void *data)
     return rc;
 }
 
-static void test_survives_faults(void **state)
+static void test_opening_survives_lack_of_memory(void **state)
 {
     (void)state;
     struct fixture f;
@@ -202,7 +202,7 @@ int main(void)
         cmocka_unit_test(test_what_is_no_number_is_not_kept),
         cmocka_unit_test(test_freeing_finishes_the_write),
         cmocka_unit_test(test_signals_stay_with_the_thread_that_trains),
-        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_opening_survives_lack_of_memory),
     };
     return cmocka_run_group_tests_name("saver", tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static int parse(const char *const args[], struct ct_train_options *out, struct 
 #define LONG_ARGUMENT B10 B10 B10 B10 B10 B10 B10
 #define BBBB B10 B10 B10 B10 B10 B10 "bbbb..."
 
-static void test_defaults_without_options(void **state)
+static void test_defaults_hold_without_options(void **state)
 {
     (void)state;
     struct ct_train_options o;
@@ -168,7 +168,7 @@ static void test_wrong_values_are_refused(void **state)
     }
 }
 
-static void test_words_and_units(void **state)
+static void test_words_and_units_are_read(void **state)
 {
     (void)state;
     struct ct_train_options o;
@@ -300,12 +300,12 @@ static void test_help_survives_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults_without_options),
+        cmocka_unit_test(test_defaults_hold_without_options),
         cmocka_unit_test(test_both_spellings_and_forms),
         cmocka_unit_test(test_every_option_takes_its_value),
         cmocka_unit_test(test_rate_follows_optimizer_unless_given),
         cmocka_unit_test(test_wrong_values_are_refused),
-        cmocka_unit_test(test_words_and_units),
+        cmocka_unit_test(test_words_and_units_are_read),
         cmocka_unit_test(test_options_need_or_exclude_others),
         cmocka_unit_test(test_gpus_choose_cuda),
         cmocka_unit_test(test_help_wins_over_what_follows),

@@ -126,7 +126,7 @@ static int metrics_body(void *data)
     return rc;
 }
 
-static void test_survives_faults(void **state)
+static void test_metrics_survive_lack_of_memory(void **state)
 {
     (void)state;
     assert_true(ct_fault_sweep(metrics_body, NULL, 0) > 0);
@@ -140,7 +140,7 @@ int main(void)
         cmocka_unit_test(test_nothing_without_a_file),
         cmocka_unit_test(test_full_disk_fails_once),
         cmocka_unit_test(test_unwritable_path_is_named),
-        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_metrics_survive_lack_of_memory),
     };
     return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
 }

@@ -108,7 +108,7 @@ static void test_one_epoch_and_none(void **state)
 }
 
 /* Numbers that are too close for what lies between them: once ticks without end. */
-static void test_hardly_any_difference(void **state)
+static void test_close_numbers_get_few_ticks(void **state)
 {
     (void)state;
     char *flat = draw(EPOCH(1, 2.3025850929940455) EPOCH(2, 2.302585092994046), 0);
@@ -212,7 +212,7 @@ int main(void)
         cmocka_unit_test(test_every_point_lies_within_the_picture),
         cmocka_unit_test(test_a_restart_draws_over),
         cmocka_unit_test(test_one_epoch_and_none),
-        cmocka_unit_test(test_hardly_any_difference),
+        cmocka_unit_test(test_close_numbers_get_few_ticks),
         cmocka_unit_test(test_the_test_loss_has_its_place_in_the_panel),
         cmocka_unit_test(test_speed_begins_at_zero),
         cmocka_unit_test(test_steps_are_drawn_where_epochs_name_theirs),

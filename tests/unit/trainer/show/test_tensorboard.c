@@ -54,7 +54,7 @@ static int encode_body(void *data)
     return rc;
 }
 
-static void test_survives_faults(void **state)
+static void test_events_survive_lack_of_memory(void **state)
 {
     (void)state;
     struct ct_scalar scalar = {"loss", 0.5};
@@ -150,7 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_checksum_is_castagnolis),
         cmocka_unit_test(test_records_are_as_tensorboard_writes_them),
-        cmocka_unit_test(test_survives_faults),
+        cmocka_unit_test(test_events_survive_lack_of_memory),
         cmocka_unit_test(test_files_are_named_by_the_time_and_grow_event_by_event),
         cmocka_unit_test(test_what_cannot_be_written_is_named),
     };

@@ -126,7 +126,7 @@ static void test_products_agree_with_the_reference(void **state)
     }
 }
 
-static void test_product_of_nothing(void **state)
+static void test_a_product_of_nothing_is_zero(void **state)
 {
     (void)state;
     const struct ct_cpu_loops *loops;
@@ -369,7 +369,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_variant_that_runs_here_comes_once_the_fastest_first),
         cmocka_unit_test(test_products_agree_with_the_reference),
-        cmocka_unit_test(test_product_of_nothing),
+        cmocka_unit_test(test_a_product_of_nothing_is_zero),
         cmocka_unit_test(test_gradients_add_up_as_a_tree),
         cmocka_unit_test(test_same_bits_everywhere),
         cmocka_unit_test(test_sgd_is_pytorchs),

@@ -45,7 +45,7 @@ static void check_mask(bool narrow, size_t count, size_t skip_x, size_t skip_mas
     ct_free(worth), ct_free(by);
 }
 
-static void masks(void **state)
+static void masks_as_the_reference_does(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNTS; i++) {
@@ -80,7 +80,7 @@ static void check_add_bias(bool narrow, bool wide, bool relu, size_t batch, size
     ct_free(worth);
 }
 
-static void adds_biases(void **state)
+static void adds_biases_as_the_reference_does(void **state)
 {
     (void)state;
     const size_t outs[] = {1, 3, 4, 8, 10, 16, 31, 256};
@@ -99,7 +99,7 @@ static void adds_biases(void **state)
 
 /* ---- rows and columns ------------------------------------------------------------------------ */
 
-static void sums_columns(void **state)
+static void sums_columns_as_the_reference_does(void **state)
 {
     (void)state;
     const size_t rows[] = {1, 3, 16, 17, 1000}, cols[] = {1, 3, 31, 33, 256};
@@ -195,7 +195,7 @@ static void check_gather(bool narrow, bool by_cursor, size_t features, size_t sk
     array_end(&images), array_end(&labels), array_end(&x), array_end(&y);
 }
 
-static void gathers(void **state)
+static void gathers_as_the_reference_does(void **state)
 {
     (void)state;
     const size_t features[] = {1, 3, 16, 255, 784};
@@ -250,7 +250,7 @@ static void check_loss(bool narrow, size_t batch, size_t classes, float spread)
     ct_free(ref);
 }
 
-static void computes_losses(void **state)
+static void computes_losses_as_the_reference_does(void **state)
 {
     (void)state;
     const size_t batches[] = {1, 3, 5, 128, 129}, classes[] = {1, 2, 10, 33, 256};
@@ -298,12 +298,12 @@ static int begin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(masks),
-        cmocka_unit_test(adds_biases),
-        cmocka_unit_test(sums_columns),
+        cmocka_unit_test(masks_as_the_reference_does),
+        cmocka_unit_test(adds_biases_as_the_reference_does),
+        cmocka_unit_test(sums_columns_as_the_reference_does),
         cmocka_unit_test(sums_columns_in_one_order_at_any_address),
-        cmocka_unit_test(gathers),
-        cmocka_unit_test(computes_losses),
+        cmocka_unit_test(gathers_as_the_reference_does),
+        cmocka_unit_test(computes_losses_as_the_reference_does),
         cmocka_unit_test(losses_show_what_is_no_number),
     };
     return cmocka_run_group_tests(tests, begin, NULL);

@@ -128,7 +128,7 @@ static void check_adamw(size_t count, const size_t *skip, bool narrow)
     end_update(&u, count, true, narrow);
 }
 
-static void updates(void **state)
+static void updates_as_the_reference_does(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNTS * SKIPS; i++) {
@@ -166,7 +166,7 @@ static void check_narrow(size_t count, size_t skip_from, size_t skip_to)
     array_end(&from), array_end(&to);
 }
 
-static void narrows(void **state)
+static void narrows_to_the_nearest_bfloat16(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNTS; i++) {
@@ -187,8 +187,8 @@ static int begin(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(updates),
-        cmocka_unit_test(narrows),
+        cmocka_unit_test(updates_as_the_reference_does),
+        cmocka_unit_test(narrows_to_the_nearest_bfloat16),
     };
     return cmocka_run_group_tests(tests, begin, NULL);
 }

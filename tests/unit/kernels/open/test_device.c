@@ -54,7 +54,7 @@ static void test_cpu_describes_itself(void **state)
 }
 
 /* On both sides of where large pages begin. */
-static void test_cpu_memory(void **state)
+static void test_cpu_memory_is_aligned_and_zeroed(void **state)
 {
     (void)state;
     static const size_t sizes[] = {0, 1, 100, (1 << 20) - 1, 1 << 20, (2 << 20) + 1, 5 << 20};
@@ -169,7 +169,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_open_survives_faults),
         cmocka_unit_test(test_cpu_describes_itself),
-        cmocka_unit_test(test_cpu_memory),
+        cmocka_unit_test(test_cpu_memory_is_aligned_and_zeroed),
         cmocka_unit_test(test_gemm_frees_null),
         cmocka_unit_test(test_products_run_on_one_thread_unless_the_user_says_more),
         cmocka_unit_test(test_cuda_says_why_not),

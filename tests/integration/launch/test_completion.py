@@ -82,7 +82,7 @@ class Zsh(testlib.Case):
         answer.unlink()
         return text.removeprefix("ctrun ")
 
-    def test_script_parses(self):
+    def test_zsh_parses_its_script(self):
         script = self.script("_ctrun", self.ctrun("--print-completion", "zsh").out)
         result = self.run_program("zsh", "-n", script)
         self.assertEqual((result.code, result.err), (0, ""), result)

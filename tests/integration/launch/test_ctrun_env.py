@@ -170,7 +170,7 @@ else:
         first = self.facts(1, "--rdzv-endpoint", f"127.0.0.3:{port}")[0]["env"]
         self.assertEqual((first["MASTER_ADDR"], first["MASTER_PORT"]), ("127.0.0.3", str(port)))
 
-    def test_virtual_local_rank(self):
+    def test_a_virtual_local_rank_sees_one_gpu(self):
         env = {"CUDA_VISIBLE_DEVICES": "7, GPU-x"}
         facts = self.facts(2, "--virtual-local-rank", arguments=["${local_rank}"], env=env)
         self.assertEqual([f["env"]["CUDA_VISIBLE_DEVICES"] for f in facts], ["7", "GPU-x"])
@@ -236,7 +236,7 @@ class CommandLine(testlib.Case):
         script.chmod(0o755)
         self.assertEqual(self.ctrun("--no-python", script).out, "shell\n")
 
-    def test_help_and_version(self):
+    def test_help_and_version_are_printed(self):
         result = self.ctrun("--help")
         self.assertEqual((result.code, result.err), (0, ""))
         self.assertIn("--nproc-per-node", result.out)

@@ -51,7 +51,7 @@ class ExitCodes(testlib.Case):
                 self.assertIn(program, result.err.splitlines()[0])
                 self.assertNotIn("restarting", result.err)
 
-    def test_port_in_use(self):
+    def test_the_holder_of_the_port_is_named(self):
         with socket.create_server(("127.0.0.1", 0)) as holder:
             port = holder.getsockname()[1]
             result = self.ctrun("--master-port", port, "echo", "never")
@@ -59,14 +59,14 @@ class ExitCodes(testlib.Case):
         self.assertIn(str(port), result.err)
         self.assertIn(str(os.getpid()), result.err)
 
-    def test_log_dir_unusable(self):
+    def test_an_unusable_log_folder_is_named(self):
         taken = self.script("file", "x")
         result = self.ctrun("--log-dir", taken, "echo", "never")
         self.assertEqual((result.code, result.out), (1, ""), result)
         self.assertIn(taken, result.err)
         self.assert_one_line(result.err)
 
-    def test_gpu_without_one(self):
+    def test_gpu_is_refused_where_there_is_none(self):
         result = self.ctrun("-n", "gpu", "true", env={"CUDA_VISIBLE_DEVICES": ""})
         self.assertEqual(result.code, 1, result)
         self.assertIn("no GPU", result.err)

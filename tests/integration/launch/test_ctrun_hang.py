@@ -47,7 +47,7 @@ class Hang(testlib.Case):
         script = self.script("worker.py", WORKER)
         return self.ctrun("-n", "3", "--hang-timeout", "2", *args, script, what)
 
-    def test_a_stopped_worker(self):
+    def test_a_stopped_worker_is_named(self):
         result = self.run_worker("stop", "--on-hang", "abort", "--max-restarts", "3")
         self.assertEqual(result.code, 122, result)
         self.assertRegex(result.err, r"rank 1 hangs: it has stood still for [2-9]\.\d s.*stopped")

@@ -80,7 +80,7 @@ class MissingResources(testlib.Case):
         self.assertEqual(done.code, 1)
         self.assertEqual(done.err, "ctrdzvd: only 8 files may be open at once (ulimit -Hn), and 32 are needed\n")
 
-    def test_no_standard_streams(self):
+    def test_workers_run_without_standard_streams(self):
         def close_all():
             for fd in (0, 1, 2):
                 os.close(fd)
@@ -107,7 +107,7 @@ class MissingResources(testlib.Case):
                 self.assertEqual((done.code, done.err), (0, ""))
                 self.assertIn("done: ", done.out)
 
-    def test_loopback_is_down(self):
+    def test_a_loopback_that_is_down_gives_a_warning(self):
         done = self.run_program(*self.unshare("--net"), testlib.program("ctrun"), "-n", "2", "true")
         self.assertEqual(done.code, 0, done.err)
         self.assertIn("warning: the loopback interface is down here: workers do not reach", done.err)

@@ -134,7 +134,7 @@ class Output(testlib.Case):
             },
         )  # fmt: skip
 
-    def test_tee_and_map(self):
+    def test_a_map_redirects_single_ranks(self):
         logs = self.tmp / "logs"
         result = self.run_job("--redirects", "0:2", "-t", "1:1", "--log-dir", logs)
         self.assertEqual(sorted(result.out.splitlines()), ["[0] out 0", "[1] out 1"], result)

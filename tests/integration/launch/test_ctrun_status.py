@@ -64,7 +64,7 @@ class Status(Asking):
             lambda: (s := self.status(port))["ready"] and s, "the job runs"
         )
 
-    def test_progress_of_train(self):
+    def test_the_progress_of_train_is_told(self):
         job = self.start_ctrun(
             "-n", "2", "--rdzv-endpoint", "localhost:0", "train", "--data", "synthetic",
             "--epochs", "1000000", env={"LOGLEVEL": "INFO"},
@@ -88,7 +88,7 @@ class Status(Asking):
         job.signal(signal.SIGTERM)
         self.assertIn(job.wait().code, (123, 128 + signal.SIGTERM))
 
-    def test_ranks_and_pids(self):
+    def test_ranks_and_pids_are_told(self):
         job, port = self.start_job()
         status = self.until_ready(port)
         self.assertEqual(status["health"], "healthy")
@@ -111,7 +111,7 @@ class Status(Asking):
         job.signal(signal.SIGTERM)
         job.wait()
 
-    def test_failure_and_restart(self):
+    def test_a_failure_and_its_restart_are_told(self):
         job, port = self.start_job("--max-restarts", "1")
         first = self.until_ready(port)["job"]["workers"]
         self.go.touch()
@@ -220,7 +220,7 @@ class Page(Asking):
     def until(self, port, holds, what):
         return wait_until(lambda: (s := self.status(port)) and holds(s) and s, what)
 
-    def test_every_field(self):
+    def test_every_field_is_described(self):
         _, port = self.start_ctrdzvd()
         waiter = Peer(int(port))
         self.addCleanup(waiter.close)

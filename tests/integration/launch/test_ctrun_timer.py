@@ -113,7 +113,7 @@ class Timer(testlib.Case):
         self.assertEqual(result.code, 0, result)
         self.assertEqual(len(set(result.out.split())), 3, result)
 
-    def test_without_log_files(self):
+    def test_the_pipe_needs_no_log_folder(self):
         result = self.run_worker(
             "print(FILE)", "--log-dir", "/dev/null", env={"TMPDIR": str(self.tmp)}
         )

@@ -367,7 +367,7 @@ class Warm(WarmCase):
         job.signal(signal.SIGKILL)
         job.wait_no_family(LIMIT)
 
-    def test_other_programs(self):
+    def test_other_programs_are_told_of_no_effect(self):
         result = self.ctrun("--max-restarts", "1", "--warm", "true")
         self.assertEqual(result.code, 0, result)
         self.assertIn("--warm has no effect: true is no Python program, and offers no warm form of itself", result.err)

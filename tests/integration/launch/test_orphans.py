@@ -201,7 +201,7 @@ class Orphans(testlib.Case):
         self.assert_gone(job)
         self.assertEqual(len(self.grandchildren()), 8)
 
-    def test_before_a_restart(self):
+    def test_orphans_are_ended_before_a_restart(self):
         job = self.start_job(
             "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then " + WORKER +
             "while [ $(ls $1 | grep -cE '^(group|session|orphan|bare)') -lt 4 ];"
@@ -254,7 +254,7 @@ class Orphans(testlib.Case):
         job.wait()
         testlib.wait_until(lambda: not self.alive(job), "nothing of the job is left")
 
-    def test_as_pid_1(self):
+    def test_orphans_are_reaped_by_pid_1(self):
         probe = subprocess.run(
             ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "true"], check=False, capture_output=True
         )

@@ -243,7 +243,7 @@ class BadInput(EtcdJobCase):
         self.assertIn(f"ctrun: no host of the job was found in 1 s: {why}", lines[1])
         self.assertEqual(result.out, "")
 
-    def test_arguments(self):
+    def test_wrong_arguments_are_refused(self):
         no_endpoint = self.start_ctrun("--rdzv-backend", "etcd", "--nnodes", 2, "--token-file", self.token, self.worker)
         self.assert_refused(
             no_endpoint, "--rdzv-backend etcd needs --rdzv-endpoint HOST[:PORT][,...]: where etcd is"
@@ -267,7 +267,7 @@ class BadInput(EtcdJobCase):
             "etcd at https://.*: cannot use the files of ETCDCTL_CACERT: .*",
         )
 
-    def test_nobody_listens(self):
+    def test_an_etcd_that_does_not_listen_is_named(self):
         (port,) = free_ports(1)
         self.assert_waits(f"etcd at http://127.0.0.1:{port}: Failed to connect", endpoint=f"127.0.0.1:{port}")
 
@@ -291,7 +291,7 @@ class BadInput(EtcdJobCase):
             "ctrun's: delete it"
         )
 
-    def test_another_token(self):
+    def test_a_machine_with_another_token_is_not_taken(self):
         host = self.start_agent()
         host.wait_for("waiting for 1 of 2 nodes")
         token = self.tmp / "other-token"
@@ -309,14 +309,14 @@ class BadInput(EtcdJobCase):
         self.all_up([host, right])
         self.finish([host, right])
 
-    def test_other_options(self):
+    def test_a_machine_with_other_options_is_not_taken(self):
         host = self.start_agent()
         host.wait_for("waiting for 1 of 2 nodes")
         result = self.start_agent(nnodes=3).wait()
         self.assertEqual(result.code, 2, result)
         self.assertIn("ctrun: the job does not take this node: ", result.err)
 
-    def test_users(self):
+    def test_a_user_needs_the_right_password(self):
         self.etcd_answers()
         for args in (
             ("user", "add", "root:pw"), ("user", "grant-role", "root", "root"), ("user", "add", "joe:sesame"),
@@ -342,7 +342,7 @@ class Tls(EtcdJobCase):
     scheme = "https"
     extra = ("--auto-tls",)
 
-    def test_certificates(self):
+    def test_an_unknown_certificate_is_refused(self):
         certificate = pathlib.Path(self.tmp / "etcd" / "fixtures" / "client" / "cert.pem")
         wait_until(certificate.exists, "etcd makes its certificate")
         jobs = [self.start_agent(env={"ETCDCTL_CACERT": certificate}) for _ in range(2)]

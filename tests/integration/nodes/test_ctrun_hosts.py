@@ -48,7 +48,7 @@ class Hosts(Case):
             "--no-python", *command,
         )  # fmt: skip
 
-    def test_places_and_environment(self):
+    def test_workers_of_all_hosts_get_their_place_and_environment(self):
         done = self.ctrun(
             *self.args(
                 "127.0.0.2:2,127.0.0.3",

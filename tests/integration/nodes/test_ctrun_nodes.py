@@ -569,7 +569,7 @@ class OneMachine(testlib.Case):
         except OSError:
             return False
 
-    def test_growing_and_shrinking(self):
+    def test_an_elastic_job_grows_and_shrinks(self):
         first = self.start_agent(nnodes="1:2")
         wait_until(lambda: len(workers_of(first, 0)) == 1, "the first alone")
         second = self.start_agent(nnodes="1:2")
@@ -621,7 +621,7 @@ class OneMachine(testlib.Case):
         falls = [a - b for a, b in zip(steps, steps[1:]) if b <= a]
         self.assertTrue(all(fall < 60 for fall in falls), steps)
 
-    def test_an_external_store(self):
+    def test_an_external_store_outlives_the_job(self):
         daemon, self.port = self.start_ctrdzvd()
         jobs = [self.start_agent(conf="is_host=0") for _ in range(2)]
         (self.tmp / "go").touch()

@@ -257,7 +257,7 @@ class Usage(Ctstat):
             self.assertEqual(result.code, 3, result)
             self.assert_one_line(result.err)
 
-    def test_help_and_version(self):
+    def test_help_and_version_are_printed(self):
         self.assertTrue(self.ctrun_stat("--help").out.startswith("usage: ctrun-stat"))
         for word in ("--version", "-V"):
             self.assertRegex(self.ctrun_stat(word).out, r"\Actrun-stat \d+\.\d+\.\d+\n\Z")
@@ -598,10 +598,10 @@ class LastWords(Screens):
         self.assertEqual(piped.out.splitlines()[-len(words) + 1 :], words[:-1])
         return words[:-1], piped.code
 
-    def test_success(self):
+    def test_a_watch_tells_that_the_job_has_succeeded(self):
         self.assertEqual(self.end_of("exit 0", code=0), (["job j succeeded"], 0))
 
-    def test_failure(self):
+    def test_a_watch_tells_what_has_failed(self):
         (line,), code = self.end_of("[ $RANK = 0 ] || exit 3; sleep 100", code=3)
         self.assertRegex(line, r"^job j failed: rank 1 on \S+: process \d+ exited with code 3$")
         self.assertEqual(code, 1)
@@ -611,7 +611,7 @@ class LastWords(Screens):
         words, code = self.end_of(f"{once}; sleep 1", "--max-restarts", "1", code=0)
         self.assertEqual((words, code), (["job j succeeded after 1 restart"], 0))
 
-    def test_signal(self):
+    def test_a_watch_tells_which_signal_has_ended_the_job(self):
         words, code = self.end_of("exit 0", code=143, ask=signal.SIGTERM)
         self.assertEqual((words, code), (["job j was ended by SIGTERM, exit code 143"], 1))
 

@@ -134,7 +134,7 @@ class Values(ClientCase):
 
 
 class Users(ClientCase):
-    def test_users(self):
+    def test_users_may_do_what_their_roles_allow(self):
         nobody = self.client()
         joe = self.client(ETCDCTL_USER="joe:sesame")
         self.up(joe)  # a user does no harm where none is wanted
@@ -174,7 +174,7 @@ class Tls(ClientCase):
     scheme = "https"
     extra = ("--auto-tls",)
 
-    def test_certificates(self):
+    def test_an_unknown_certificate_is_refused(self):
         certificate = pathlib.Path(self.tmp / "etcd" / "fixtures" / "client" / "cert.pem")
         wait_until(certificate.exists, "etcd makes its certificate")
         known = self.client(f"127.0.0.1:{self.port}", ETCDCTL_CACERT=str(certificate))

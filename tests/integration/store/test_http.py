@@ -78,7 +78,7 @@ class Http(testlib.Case):
 
 
 class Pages(Http):
-    def test_healthz_and_readyz(self):
+    def test_healthz_and_readyz_tell_that_all_is_well(self):
         for path, want in (
             ("/healthz", {"health": "serving"}),
             ("/readyz", {"ready": True, "problems": []}),
@@ -181,7 +181,7 @@ class Pages(Http):
 class Keys(Http):
     arguments = ("--http-keys",)
 
-    def test_names_and_sizes(self):
+    def test_keys_are_told_with_their_sizes(self):
         client = self.store_client()
         client.sendall(b"\x01" + text(b"/b") + text(b"123") + b"\x01" + text(b"/\0") + text(b""))
         self.assert_served(client)
@@ -232,7 +232,7 @@ class Peers(Http):
             codes = list(pool.map(lambda c: self.ask_on(c, "/status").status, connections))
         self.assertEqual(codes, [200] * 200)
 
-    def test_too_many_connections(self):
+    def test_too_many_connections_are_refused(self):
         crowd = [self.raw(b"GET") for _ in range(300)]
         client = self.store_client()
         self.assert_served(client)

@@ -688,18 +688,18 @@ class Pictures(WithBrowser):
                 agent.beat()
             time.sleep(0.5)
 
-    def test_healthy(self):
+    def test_a_healthy_job_is_pictured(self):
         agents = self.job(2, 4)
         self.train(agents)
         self.see("^training")
         self.picture("page-healthy")
 
-    def test_missing(self):
+    def test_a_job_that_waits_is_pictured(self):
         self.addCleanup(FakeAgent(self.port, "gpu-0", 4, 2).close)
         self.see("^waiting for 1 of 2 nodes")
         self.picture("page-missing")
 
-    def test_failure(self):
+    def test_a_failure_is_pictured(self):
         agents = self.job(2, 4)
         self.train(agents)
         self.see("^training")
@@ -712,7 +712,7 @@ class Pictures(WithBrowser):
         self.page.wait_for("/ValueError/.test(document.getElementById('tail').textContent)", "the lines")
         self.picture("page-failure")
 
-    def test_hang(self):
+    def test_a_hang_is_pictured(self):
         agents = self.job(2, 4, queries=True)
         self.train(agents)
         agents[0].workers[3].update(age_ms=40000, phase="collective")
@@ -728,7 +728,7 @@ class Pictures(WithBrowser):
         helper.join(DEADLINE)
         self.picture("page-hang")
 
-    def test_many(self):
+    def test_ten_thousand_ranks_are_pictured(self):
         agents = self.job(40, 250)
         self.see("^training, 10,000 of 10,000 workers")
         for worker in agents[17].workers[40:90]:

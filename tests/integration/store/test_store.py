@@ -307,7 +307,7 @@ class Program(testlib.Case):
         with self.assertRaises(ConnectionRefusedError):
             Peer(port, host="127.0.0.2")
 
-    def test_port_in_use(self):
+    def test_the_holder_of_the_port_is_named(self):
         daemon, port = self.start_ctrdzvd()
         result = self.run_program(program("ctrdzvd"), "--port", port)
         self.assertEqual(result.code, 1, result)
@@ -350,7 +350,7 @@ class Program(testlib.Case):
         self.assertEqual(result.code, 2, result)
         self.assertIn("--ready-fd 0 is not open for writing", result.err)
 
-    def test_help_and_version(self):
+    def test_help_and_version_are_printed(self):
         result = self.run_program(program("ctrdzvd"), "--help")
         self.assertEqual((result.code, result.err), (0, ""), result)
         self.assertIn("--listen", result.out)

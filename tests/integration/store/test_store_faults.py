@@ -132,7 +132,7 @@ class Clients(FaultCase):
         self.assertEqual(self.keys(), 1)
         wait_until(lambda: self.descriptors() <= fds + 21, "two thirds of them are gone")
 
-    def test_floods_of_garbage(self):
+    def test_floods_of_garbage_cost_no_memory(self):
         seed = random.randrange(1 << 32)
         print("seed", seed)
         rng = random.Random(seed)

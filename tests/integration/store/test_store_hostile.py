@@ -195,7 +195,7 @@ class Rows(testlib.Case):
         self.agent.send(beat(0, 2, rank="inf"))
         self.assert_ended('row 1 of "workers": field "rank" must be a number')
 
-    def test_an_absurd_step(self):
+    def test_an_absurd_step_is_refused(self):
         self.agent.send(beat(0, 2, step=1e308))
         self.assert_ended('row 1 of "workers": field "step" is out of range')
 

@@ -190,7 +190,7 @@ class Install(testlib.Case):
         for declaration in types:
             self.assertIn(declaration, page)
 
-    def test_program_in_cplusplus(self):
+    def test_a_program_in_cplusplus_uses_the_library(self):
         compiler = shutil.which("c++")
         if compiler is None:
             self.skipTest("no C++ compiler")
@@ -200,7 +200,7 @@ class Install(testlib.Case):
         self.assertEqual(job.code, 0, job)
         self.assertEqual(job.out.count("sum 3 of 2"), 2, job)
 
-    def test_program_in_python(self):
+    def test_a_program_in_python_uses_the_library(self):
         if os.environ["SANITIZE"] != "none":
             self.skipTest("Python cannot load a library with a sanitizer")
         job = self.ctrun("-n", "2", self.script("use.py", PYTHON), self.library)

@@ -28,7 +28,7 @@ def end(parameters):
 
 
 class Logs(testlib.Case):
-    def test_places_and_spares(self):
+    def test_places_and_spares_are_read(self):
         log = "ctrun: waiting for 1 of 4 nodes\n" + SPARE
         self.assertTrue(verdict.is_spare(log))
         log += place(3, 2) + "0: epoch 1/9: generation 5: node 1 of 4, rank 1 of 4\n"
@@ -47,7 +47,7 @@ class Logs(testlib.Case):
         logs = {"a": place(0, 0) + place(1, 0), "b": place(0, 1) + place(1, 1), "c": place(1, 2)}
         self.assertEqual(verdict.two_worlds(logs), [])
 
-    def test_two_worlds(self):
+    def test_two_worlds_at_a_time_are_noticed(self):
         for logs, text in (
             ({"a": place(2, 0), "b": place(2, 0)}, "generation 2 has node 0 twice: a, b"),
             ({"a": place(2, 0, 1), "b": place(2, 1, 2)}, "generation 2 has the sizes [1, 2]"),
@@ -70,7 +70,7 @@ class Parameters(testlib.Case):
         self.assertEqual(verdict.other_parameters(again, self.calm), [])
         self.assertEqual(verdict.end_hash(again), "bb")
 
-    def test_other_parameters(self):
+    def test_other_parameters_are_noticed(self):
         for metrics, text in (
             (epoch(1, "ab") + epoch(2, "bb") + end("bb"), "after epoch 1 the hash is ab, not aa"),
             (epoch(3, "cc") + end("bb"), "after epoch 3 the hash is cc, not None"),

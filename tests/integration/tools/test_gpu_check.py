@@ -133,7 +133,7 @@ class GpuCheck(testlib.Case):
             self.assertNotIn("failed", found, words)
             testlib.wait_until(lambda tool=tool: tool.family() == [], "nothing is left of it")
 
-    def test_asked_to_end(self):
+    def test_it_reports_when_it_is_asked_to_end(self):
         command = self.command("--only", "ceilings,kernels,small", budget=600)
         tool = self.start(*command, env=self.env)
         there = (self.out / "gpu-check.json").exists

@@ -69,7 +69,7 @@ class Arithmetic(unittest.TestCase):
 
 
 class Script(testlib.Case):
-    def test_of_a_report(self):
+    def test_a_report_is_drawn_without_damaged_rows(self):
         row = {"program": "train", "sizes": "784,512,10", "batch": 128, "precision": "f32", "us_per_step": 30.0}
         others = [{**row, "nccl": 1, "us_per_step": 90.0}, {**row, "program": "gemm", "us_per_step": 5.0}]
         # Rows that a damaged program could print.

@@ -204,7 +204,7 @@ class Worker(python_package.Case):
         self.assertEqual(result.code, 0, result)
         self.assertEqual(result.out.count("all well"), 2, result)
 
-    def test_sums_of_arrays(self):
+    def test_arrays_are_summed_and_a_rank_that_left_is_noticed(self):
         result = self.python_job(3, COLLECTIVES, python=python_package.python_with("numpy")).wait()
         self.assertEqual(result.code, 0, result)
         # Rank 1 has left; the others hear of it from rank 1, or from the one that heard it first.

@@ -29,7 +29,7 @@ class WarmPythons(testlib.DebianRoots):
         return python
 
     @unittest.skipIf(shutil.which("patchelf") is None, "needs patchelf (tools/setup --packages)")
-    def test_each(self):
+    def test_each_python_starts_warm(self):
         for release, name in (("bullseye", "python3.9"), ("trixie", "python3.13"), ("forky", "python3.14")):
             python = self.interpreter(release, name)
             for part in ("same", "plan", "spares"):

@@ -55,7 +55,7 @@ class Hang(pytorch.Case):
     def test_an_all_reduce_that_is_skipped(self):
         self.assert_explained("skip")
 
-    def test_a_stopped_process(self):
+    def test_a_stopped_process_is_explained(self):
         self.assert_explained("stop")
 
     def test_a_sleep_that_holds_the_lock_of_python(self):
@@ -71,7 +71,7 @@ class Hang(pytorch.Case):
     def test_a_data_loader_that_is_stuck(self):
         self.assert_explained("data_loader")
 
-    def test_another_operation(self):
+    def test_another_operation_is_explained(self):
         self.assert_explained("operation")
 
     def test_another_size_is_in_the_recordings(self):

@@ -31,12 +31,12 @@ class Conformance:
         self.assertGreaterEqual(int(tally.group(1)), 12, result)
         print(f"\n{tally.group(0)}", *options)
 
-    def test_against_ctrdzvd(self):
+    def test_ctrdzvd_conforms(self):
         daemon, port = self.start_ctrdzvd()
         self.conformance(port, skips=self.skips)
         self.assertTrue(daemon.running(), "ctrdzvd ended under its clients")
 
-    def test_against_the_own_store(self):
+    def test_the_own_store_conforms(self):
         script = str(PROGRAMS / "own_store.py")
         own = self.start(self.python, script, stdin=subprocess.PIPE)
         self.addCleanup(own.popen.stdin.close)
@@ -75,7 +75,7 @@ large: 4194304 bytes -> 8388608 bytes
 class DebianCpp(testlib.Case):
     """Debian's libtorch-dev, for what only the C++ interface has."""
 
-    def test_watched_keys(self):
+    def test_a_watch_gets_every_notice(self):
         if shutil.which("g++") is None or not CPP.exists():
             self.skipTest("no g++ or no libtorch-dev here; see tools/setup --torch")
         program = self.tmp / "watch_keys"

@@ -158,7 +158,7 @@ class Cpu(InProcessRestart):
             self.kill(job, 4, victims, step)
         self.assertEqual(self.hash_of(self.finish(job)), self.hash)
 
-    def test_from_checkpoints_alone(self):
+    def test_a_restart_goes_on_from_checkpoints_alone(self):
         args = ("--epochs", "400", "--consistent", "--snapshot", "off")
         self.undisturbed(2, *args)
         checkpoints = ("--checkpoint-dir", self.tmp / "checkpoints", "--checkpoint-every", "10")

@@ -69,7 +69,7 @@ class TrainInput(testlib.Case):
         self.assertIn("rank 1 has other options, data or checkpoint than rank 0", result.err)
         self.assertNotIn("restarting", result.err)
 
-    def test_model_beyond_memory(self):
+    def test_a_model_beyond_the_memory_is_refused(self):
         self.refused(
             1, "layer 1 (1048576 to 1048576)", *self.base, "--hidden", "1048576,1048576"
         )

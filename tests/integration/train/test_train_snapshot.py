@@ -30,7 +30,7 @@ class Snapshots(testlib.Case):
     def test_random_kills_lose_no_step(self):
         self.check_kills("memory", 2, 5)
 
-    def test_kills_of_stages(self):
+    def test_kills_of_stages_keep_the_model(self):
         self.check_kills("pipeline", 4, 3)
 
     def test_kills_with_checkpoints_alone(self):

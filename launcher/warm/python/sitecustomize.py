@@ -374,6 +374,7 @@ class Spare:
         self.files = {}
         self.places = set()
         self.site_modules = set(sys.modules)
+        self.command = own_command()
         self.cwd = os.getcwd()
 
     def record(self):
@@ -541,7 +542,7 @@ class Spare:
 
         data, control, _, _ = self.channel.recvmsg(MESSAGE_MAX, 256)
         if not data:
-            os._exit(0)  # ctrun is gone
+            os._exit(1)  # ctrun is gone, or this process is not the one that it has started, and no worker either
         descriptors = []
         for level, kind, content in control:
             if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
@@ -574,6 +575,8 @@ class Spare:
 
     def become(self):
         (kind, program), (environment,) = self.receive("go", 1)
+        if self.command != (("-m", program) if kind == "module" else (program, "")):
+            raise Refusal("the command runs Python for another program first")  # which would have become the worker
         self.check_files(kind, program)
         changed, removed = self.check_environment(read_environment(environment))
         self.check_room()
@@ -588,6 +591,14 @@ class Spare:
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
             os.close(descriptor)
+
+
+def own_command():
+    """(sys.argv[0] as it is before the program is opened, name of the module that is to be run)"""
+    with open("/proc/self/cmdline", "rb") as file:
+        words = os.fsdecode(file.read()).split("\0")
+    first = sys.argv[0] if sys.argv else ""
+    return first, words[words.index("-m") + 1] if first == "-m" else ""
 
 
 def identity(descriptor):

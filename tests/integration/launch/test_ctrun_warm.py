@@ -217,6 +217,15 @@ class Warm(WarmCase):
         self.assertEqual(result.code, 0, result)
         self.assertEqual(result.err.count(f"starts cold: {python} has changed"), 2, result)
 
+    def test_a_wrapper_that_runs_python_for_something_else_first(self):
+        """Its first interpreter once became the worker, and the second one ended with 0 in place of the program."""
+        wrapper = self.script("python", f'#!/bin/sh\n{PYTHON} -c pass\nexec {PYTHON} "$@"\n')
+        os.chmod(wrapper, 0o755)
+        program = self.program("import os, time\nprint('begun')\n{wait}first_generation()\n")
+        result = self.restart(program, env={"PYTHON_EXEC": wrapper})
+        self.assertEqual((result.code, result.out.count("begun")), (0, 4), result)
+        self.assertEqual(result.err.count("starts cold: the command runs Python for another program first"), 2, result)
+
     def test_the_status_tells_of_the_spares(self):
         packages = self.tmp / "site-packages"
         packages.mkdir()

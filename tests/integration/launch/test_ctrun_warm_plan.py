@@ -26,12 +26,14 @@ class Answers:
 
 
 def speak(
-    source, folder, program="pass", path=None, rank="2", plan="i spared", go=("module", "nothing"), then=None, env=None
-):
+    source, folder, program="pass", path=None, rank="2", plan="i spared", go=("module", "nothing"), then=None, env=None,
+    command=None,
+):  # fmt: skip
     """Plays ctrun for a spare that imports a module with this source, was told that it has rank 1, and is to be a
-    worker of another rank. `path` is the PYTHONPATH of the user, `env` what else is in the environment; `then` is
-    called when the spare is ready."""
+    worker of another rank, which runs a file, or `program` as a module. `path` is the PYTHONPATH of the user, `env` what
+    else is in the environment; `then` is called when the spare is ready, and `command` is what the spare runs instead."""
     (folder / "spared.py").write_text(source)
+    (folder / "nothing.py").write_text(program)
     path = str(folder) if path is None else path
     answers = Answers()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -43,7 +45,8 @@ def speak(
             start = {"PYTHONPATH": f"{PART}:{path}" if path else str(PART), "RANK": "1",
                      "CTRUN_WARM": f"1:{theirs.fileno()}:spare", **(env or {})}  # fmt: skip
             spare = subprocess.Popen(
-                [PYTHON, "-u", "-c", program], env=start, stdin=subprocess.DEVNULL, stdout=stand_in, stderr=out,
+                [PYTHON, "-u", *(command or (["-m", go[1]] if go[0] == "module" else [go[1]]))],
+                env=start, stdin=subprocess.DEVNULL, stdout=stand_in, stderr=out,
                 pass_fds=[theirs.fileno()], cwd=folder, start_new_session=True,
             )  # fmt: skip
             theirs.close()
@@ -99,6 +102,13 @@ class HandOver(testlib.Case):
     def test_a_spare_becomes_a_worker(self):
         answers = speak("X = 5\n", self.tmp, "import os, spared; print(os.environ['RANK'], spared.X); raise SystemExit(3)")
         self.assertEqual((answers.set, answers.out, answers.code), ("set", "2 5\n", 3))
+
+    def test_an_interpreter_for_another_program_does_not_become_the_worker(self):
+        """As one that a wrapper runs before that of the program."""
+        (self.tmp / "other.py").touch()
+        for go in (("module", "nothing"), ("file", "nothing.py")):
+            for command in (["-c", "pass"], ["other.py", "nothing.py"], ["-m", "other"]):
+                self.assert_refuses("", "the command runs Python for another program first", go=go, command=command)
 
     def test_a_spare_that_may_have_no_more_descriptors_refuses(self):
         """The kernel would leave out some of the three, and a spare that then ended would be a worker with the exit

@@ -35,7 +35,7 @@ class Refusal(Exception):
 class Plan:
     """Reads the program, and the job's own modules that it imports, without running any of them."""
 
-    LIBRARY, OWN, MISSING = range(3)  # what a module is
+    LIBRARY, OWN, LOADED, MISSING = range(4)  # what a module is
 
     # A statement that mentions one of these may change what a later import finds or does.
     CHANGERS = {"putenv", "unsetenv", "load_dotenv", "addsitedir", "import_module", "chdir"}
@@ -77,15 +77,18 @@ class Plan:
         return inside or os.sep + "site-packages" + os.sep in real or os.sep + "dist-packages" + os.sep in real
 
     def locate(self, top):
-        """(LIBRARY, OWN or MISSING, file of the job's own; None = it has none)"""
+        """(what the module is, file of the job's own; None = it has none)"""
         from importlib.machinery import PathFinder
 
         spec = PathFinder.find_spec(top, [self.folder]) if self.folder else None
         own = spec is not None
-        try:
-            spec = spec or self.util.find_spec(top)
-        except (ImportError, ValueError):  # it is loaded, as __main__ is
-            return self.OWN, None
+        if spec is None or spec.loader is None:  # any other module comes before a folder without __init__.py
+            try:
+                other = self.util.find_spec(top)
+            except (ImportError, ValueError):  # it is loaded, as __main__ is
+                return self.LOADED, None
+            if other is not None and (spec is None or other.loader is not None):
+                spec, own = other, False
         if spec is None:
             return self.MISSING, None
         # A package without __init__.py has only folders.
@@ -122,15 +125,27 @@ class Plan:
             self.missing.append(parts[0])
             if self.mark == "!":
                 raise StopIteration  # the handler is executed
+        elif kind == self.OWN:
+            raise StopIteration  # it cannot be read: it is compiled, or is a folder without __init__.py
 
     def follow(self, origin, parts, attributes):
         files = self.own_files(origin, parts[1:])
         for depth, file in enumerate(files):
             self.read(file, ".".join(parts[: depth + 1]))
+        if len(files) < len(parts):
+            self.fail(os.path.join(os.path.dirname(files[-1]), parts[len(files)]))
         if os.path.basename(files[-1]) == "__init__.py" and len(files) == len(parts):
             for attribute in attributes:
                 for file in self.own_files(files[-1], [attribute])[1:]:
                     self.read(file, ".".join([*parts, attribute]))
+
+    def fail(self, place):
+        """Neither `place`.py nor the package `place` can be read. If they come, the import does something else."""
+        for path in (place + ".py", os.path.join(place, "__init__.py")):
+            self.files[path] = stamp(path)
+        folder, name = os.path.split(place)
+        if self.mark == "!" or any(file.partition(".")[0] == name for file in os.listdir(folder)):
+            raise StopIteration  # the handler is executed, or it is there: compiled, or a folder
 
     def changes(self, node):
         """May the statement change how later imports behave? It may if it is executed for its effect."""

@@ -328,6 +328,28 @@ class Plan(unittest.TestCase):
             self.imports("import os\ntry:\n import missing\nexcept ImportError:\n os.environ['A'] = '1'\nimport csv\n"), ["os"]
         )
 
+    def test_a_part_of_the_jobs_own_package_that_is_missing(self):
+        program = "try:\n from lib.local import x\nexcept ImportError:\n {}\nimport csv\n"
+        self.assertEqual(self.imports(program.format("X = 1"), lib__in____init__=""), ["csv"])
+        self.assertEqual(self.imports(program.format("print()"), lib__in____init__=""), [])
+        # Once a spare that had been made without it became a worker.
+        (self.tmp / "program.py").write_text(program.format("X = 1"))
+        word, plan = self.ask(PYTHON, self.tmp / "program.py")
+        self.assertEqual(word, "plan")
+        go = ("file", str(self.tmp / "program.py"))
+        self.assertEqual(speak("", self.tmp, plan=plan, go=go).set, "set")
+        answers = speak("", self.tmp, plan=plan, go=go, then=(self.tmp / "lib" / "local.py").touch)
+        self.assertRegex(answers.set, "^no\0.*/lib/local.py has changed")
+
+    def test_the_jobs_own_modules_that_cannot_be_read(self):
+        (self.tmp / "compiled.abi3.so").touch()
+        (self.tmp / "wave").mkdir()  # any module comes before a folder without __init__.py
+        change = {"folder__in__env": "import os\nos.environ['A'] = '1'\n", "lib__in____init__": ""}
+        (self.tmp / "lib").mkdir()
+        (self.tmp / "lib" / "compiled.abi3.so").touch()
+        for own in ("folder.env", "compiled", "lib.compiled"):
+            self.assertEqual(self.imports(f"import wave\nimport {own}\nimport csv\n", **change), ["wave"], own)
+
     def test_functions_that_change_the_environment_when_they_are_called(self):
         change = "import os\ndef f(): os.environ['A'] = '1'\n"
         cases = (

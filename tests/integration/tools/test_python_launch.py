@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ctrun.launch() calls a function on all ranks; `python -m ctrun` makes the alias torchrun."""
 
+import json
 import os
 import signal
 import sys
@@ -63,6 +64,9 @@ def whose():
 def mode():
     return os.environ.get("MODE"), os.environ.get("OTHER")
 
+def token():
+    return os.environ.get("CTRUN_TOKEN")
+
 def cancel():
     import asyncio
     raise asyncio.CancelledError("no time left")
@@ -121,7 +125,7 @@ class Launch(python_package.Case):
         self.assertIn("in fail_on", result.out)
 
     def test_a_report_of_ones_own_takes_nothing_from_the_story(self):
-        for option in ("['--report', 'mine.json']", "['--report=mine.json']"):
+        for option in ("['--report', 'mine.json']", "['--report=mine.json']", "['--rep', 'mine.json']"):
             result = self.run_python(
                 f"import json, os\nos.chdir({str(self.tmp)!r})\n"
                 f"try:\n    ctrun.launch(jobs.fail_on, (1,), nproc=2, options={option})\n"
@@ -132,6 +136,26 @@ class Launch(python_package.Case):
         result = self.run_python("print(ctrun.launch(jobs.rank_times, (3,), options=['--report', '/nowhere/r']))")
         self.assertIn("[0]\n", result.out, result)
         self.assertIn("the report of the job could not be written to /nowhere/r", result.err)
+
+    def test_a_report_of_ones_own_replaces_nothing_else(self):
+        result = self.run_python(
+            f"print(ctrun.launch(jobs.rank_times, (3,), options=['--report', {str(self.tmp / 'jobs.py')!r}]))")
+        self.assertIn("[0]\n", result.out, result)
+        self.assertIn("was not written, because", result.err)
+        self.assertEqual((self.tmp / "jobs.py").read_text(), MODULE)
+
+    def test_a_report_of_ones_own_comes_also_after_a_timeout(self):
+        report = self.tmp / "mine.json"
+        result = self.run_python(
+            "import subprocess\ntry:\n"
+            f"    ctrun.launch(jobs.stay, timeout=1, options=['--shutdown-timeout=0', '--report', {str(report)!r}])\n"
+            "except subprocess.TimeoutExpired:\n    print('too late')\n")  # fmt: skip
+        self.assertIn("too late\n", result.out, result)
+        self.assertEqual(json.loads(report.read_text())["exit_code"], 123)
+
+    def test_the_token_stays_with_ctrun(self):
+        result = self.run_python("print(ctrun.launch(jobs.token, env={'CTRUN_TOKEN': 'x' * 32}))")
+        self.assertIn("[None]\n", result.out, result)
 
     def test_what_is_no_exception_is_raised_too(self):
         result = self.run_python(

@@ -89,7 +89,17 @@ def _read(path: pathlib.Path) -> Any:
 
 
 #: Options that name machines.
-_MACHINES = {"-H", "--hosts", "--hostfile", "--nnodes"}
+_MACHINES = ("--hosts", "--hostfile", "--nnodes")
+
+
+def _means(word: str, option: str) -> bool:
+    """Is the word the option, or a beginning of its name with which ctrun may take it?"""
+    name = word.partition("=")[0].replace("_", "-")
+    return len(name) >= len("--rep") and option.startswith(name)
+
+
+def _names_machines(word: str) -> bool:
+    return word.startswith("-H") or word.partition("=")[0] == "--nn" or any(_means(word, option) for option in _MACHINES)
 
 
 def _without_report(options: Sequence[str]) -> Tuple[List[str], Optional[str]]:
@@ -98,10 +108,10 @@ def _without_report(options: Sequence[str]) -> Tuple[List[str], Optional[str]]:
     report: Optional[str] = None
     words = iter(options)
     for word in words:
-        name, equals, value = word.partition("=")
-        if name == "--detach":
+        _, equals, value = word.partition("=")
+        if _means(word, "--detach"):
             raise ValueError("launch() waits for the job, so --detach has no meaning here")
-        if name != "--report":
+        if not _means(word, "--report"):
             left.append(word)
         elif equals:
             report = value
@@ -113,8 +123,14 @@ def _without_report(options: Sequence[str]) -> Tuple[List[str], Optional[str]]:
 
 
 def _copy_report(place: pathlib.Path, report: str) -> None:
+    """As ctrun, this replaces only what is JSON or empty: it may be the program that is named by mistake."""
+    target = pathlib.Path(report)
     try:
-        pathlib.Path(report).write_bytes((place / "report.json").read_bytes())
+        if target.is_file() and target.stat().st_size > 0:
+            json.loads(target.read_bytes())
+        target.write_bytes((place / "report.json").read_bytes())
+    except ValueError:
+        warnings.warn(f"the report of the job was not written, because {report} has something else", stacklevel=3)
     except OSError as error:  # what the job has returned is worth more
         warnings.warn(f"the report of the job could not be written to {report}: {error}", stacklevel=3)
 
@@ -160,7 +176,7 @@ def launch(
     max_restarts: as --max-restarts.
     options: more options of ctrun(1), but not --detach.
     env: variables of ctrun and of the workers of all machines, besides those of this process. Those
-        that a machine has already stay as they are there.
+        that a machine has already stay as they are there. Those named CTRUN_... are for ctrun alone.
     timeout: after so many seconds the job is ended and subprocess.TimeoutExpired is raised.
 
     What the workers print is shown. The job is ended when this process ends, however it does. Raises
@@ -176,23 +192,27 @@ def launch(
         place = pathlib.Path(inner).absolute()
         # The workers import what this process can; they must know where before they unpack the rest.
         path = [os.path.abspath(p) for p in sys.path]
-        (place / "job").write_bytes(pickle.dumps((path, dict(env or {}))) + packed)
+        # ctrun decides which of its own variables workers have: not the token, for example.
+        theirs = {name: value for name, value in (env or {}).items() if not name.startswith(("CTRUN_", "PMI_"))}
+        (place / "job").write_bytes(pickle.dumps((path, theirs)) + packed)
         ctrun = shutil.which(program())
         if ctrun is None:
             raise FileNotFoundError(f"{program()} cannot be executed")
         command = [ctrun, "--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts)]
         if hosts is not None:
             command += ["--hosts", ",".join(hosts)]
-        elif not any(word.partition("=")[0] in _MACHINES for word in more):
+        elif not any(map(_names_machines, more)):
             command += ["--standalone"]
         command += [*more, "--report", str(place / "report.json"), "--no-python"]
         command += ["--", sys.executable, "-u", "-m", "ctrun._worker", str(place)]
         starter = [sys.executable, "-I", "-S", "-c", _STARTER, str(os.getpid())]
         variables = {**os.environ, **(env or {})}
         with subprocess.Popen(starter + command, env=variables, stdin=subprocess.DEVNULL) as process:
-            code = _wait(process, timeout)
-        if report is not None:
-            _copy_report(place, report)
+            try:
+                code = _wait(process, timeout)
+            finally:
+                if report is not None:
+                    _copy_report(place, report)
         return _collect(place, code)
 
 

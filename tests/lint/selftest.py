@@ -55,7 +55,7 @@ class Layers(unittest.TestCase):
         text = "# x\nsubdir('wire')\nif a\n  subdir('no')\nendif\nsubdir('ctrun-stat')\n"
         self.assertEqual(layers.rooms_of(lambda _: text)["rendezvous"], ["wire", "ctrun-stat"])
 
-    def test_crowds(self):
+    def test_a_crowded_folder_is_found(self):
         paths = [pathlib.PurePosixPath(f"a/{i}.c") for i in range(layers.MAX_SOURCES)]
         self.assertEqual(list(layers.crowded(paths)), [])
         self.assertEqual(len(list(layers.crowded([*paths, pathlib.PurePosixPath("a/b.py")]))), 1)
@@ -80,7 +80,7 @@ class Layers(unittest.TestCase):
         self.allowed("trainer/model/a.c", '"worker/ctworker.h"')
         self.allowed("tests/unit/launcher/agent/test_a.c", '"launcher/agent/agent.h"')
 
-    def test_special_headers(self):
+    def test_special_headers_stay_in_their_rooms(self):
         self.refused("rendezvous/store/store.c", "<uv.h>")
         self.allowed("rendezvous/server/server_uv.c", "<uv.h>")
         self.allowed("launcher/main.c", "<uv.h>")
@@ -90,7 +90,7 @@ class Layers(unittest.TestCase):
         self.allowed("kernels/cpu/loss.cu", "<cuda_runtime.h>")
         self.allowed("tests/gpu/test_a.cu", "<cuda_runtime.h>")
 
-    def test_form(self):
+    def test_includes_have_one_form_and_order(self):
         self.refused("common/a.c", '"err.h"')
         self.refused("common/a.c", '"../common/err.h"')
         self.refused("common/a.c", '"common/b.c"')
@@ -99,7 +99,7 @@ class Layers(unittest.TestCase):
 
 
 class Functions(unittest.TestCase):
-    def test_refused_in_libraries(self):
+    def test_some_functions_are_refused_in_libraries(self):
         for call in ("sprintf(a, b)", "strcpy (a, b)", "atoi(x)", "strtok(a, b)", "system(x)",
                      "rand()", "malloc(3)", "free(p)", "strdup(s)", "printf(x)", "exit(1)",
                      "fprintf(stderr, x)"):  # fmt: skip
@@ -112,7 +112,7 @@ class Functions(unittest.TestCase):
                "_exit(1); /* malloc(3) */ // free(x)\nfprintf(file, x); getrandom(b, 1, 0);\n"  # fmt: skip
         self.assertEqual(messages(functions.check, "worker/a.c", text), [])
 
-    def test_places_that_may(self):
+    def test_other_places_may_call_them(self):
         self.assertEqual(messages(functions.check, "launcher/main.c", "printf(x); exit(1);"), [])
         self.assertEqual(messages(functions.check, "common/alloc.c", "malloc(1);"), [])
         self.assertEqual(messages(functions.check, "tests/unit/test_a.c", "free(p);"), [])
@@ -121,12 +121,12 @@ class Functions(unittest.TestCase):
 
 
 class Shape(unittest.TestCase):
-    def test_licence_line(self):
+    def test_a_missing_licence_line_is_found(self):
         self.assertEqual(messages(shape.check, "a/b.c", GOOD_HEAD + "int x;\n"), [])
         self.assertEqual(len(messages(shape.check, "a/b.py", "x = 1\n")), 1)
         self.assertEqual(len(messages(shape.check, "tools/x", "#!/bin/bash\nls\n")), 1)
 
-    def test_head(self):
+    def test_a_missing_head_is_found(self):
         bare = "/* SPDX-License-Identifier: Apache-2.0 */\nint x;\n"
         for name in ("a/b.c", "a/b.cu"):
             self.assertEqual(len(messages(shape.check, name, bare)), 1)
@@ -134,7 +134,7 @@ class Shape(unittest.TestCase):
             self.assertEqual(messages(shape.check, name, GOOD_HEAD + "int x;\n"), [])
         self.assertEqual(messages(shape.check, "a/b.h", bare.replace("int x;", self.GUARD)), [])
 
-    def test_size(self):
+    def test_a_file_that_is_too_long_is_found(self):
         text = GOOD_HEAD + "int x;\n" * (shape.MAX_LINES - GOOD_HEAD.count("\n"))
         self.assertEqual(messages(shape.check, "a/b.c", text), [])
         self.assertEqual(len(messages(shape.check, "a/b.c", text + "int y;\n")), 1)
@@ -142,12 +142,12 @@ class Shape(unittest.TestCase):
 
     GUARD = "#ifndef CT_A_B_H\n#define CT_A_B_H\n#endif"
 
-    def test_guard(self):
+    def test_a_guard_has_the_path_of_its_header(self):
         good = GOOD_HEAD + "#ifndef CT_TESTS_LIB_X_H\n#define CT_TESTS_LIB_X_H\n#endif\n"
         self.assertEqual(messages(shape.check, "tests/lib/x.h", good), [])
         self.assertEqual(len(messages(shape.check, "tests/lib/y.h", good)), 1)
 
-    def test_machine_paths_and_loose_ends(self):
+    def test_machine_paths_and_loose_ends_are_found(self):
         for text in ("see /wo" "rk/x", "in /ro" "ot/.cache", "at /ho" "me/jo/x", "TO" "DO: later",
                      "FIX" "ME"):  # fmt: skip
             self.assertEqual(len(messages(shape.check, "a.md", text + "\n")), 1, text)
@@ -160,7 +160,7 @@ class Registered(unittest.TestCase):
         paths = [pathlib.PurePosixPath(p) for p in [*paths, "meson.build"]]
         return list(registered.check(paths, lambda path: meson))
 
-    def test_orphans(self):
+    def test_a_file_that_is_not_built_is_found(self):
         for orphan in ("tests/unit/worker/job/test_x.c", "tests/integration/store/test_x.py", "tests/lint/x.py",
                        "worker/job/x.c"):  # fmt: skip
             self.assertEqual(len(self.findings([orphan], "nothing")), 1, orphan)
@@ -170,11 +170,11 @@ class Registered(unittest.TestCase):
 
 
 class Names(unittest.TestCase):
-    def test_two_files_of_one_name(self):
+    def test_two_files_of_one_name_are_found(self):
         paths = [pathlib.PurePosixPath(p) for p in ("a/x.c", "b/x.h", "b/main.c", "c/main.c", "c/x.c")]
         self.assertEqual(len(list(names.files_of_one_name(paths))), 1)
 
-    def test_two_tags_of_one_name(self):
+    def test_two_tags_of_one_name_are_found(self):
         text = {"a.h": "struct x {\n", "b.h": "/* struct x { */\nunion y {\n", "c.h": "enum y {\n", "d.c": "struct x {\n"}
         paths = [pathlib.PurePosixPath(p) for p in text]
         self.assertEqual(len(list(names.tags_of_one_name(paths, lambda p: text[str(p)]))), 1)
@@ -185,13 +185,13 @@ class Calls(unittest.TestCase):
         self.low = pathlib.PurePosixPath("launcher/util/low.c")
         self.high = pathlib.PurePosixPath("launcher/agent/high.c")
 
-    def test_up_and_down(self):
+    def test_a_call_that_goes_up_is_found(self):
         down = {self.low: ({"f"}, set()), self.high: ({"g"}, {"f", "printf"})}
         up = {self.low: ({"f"}, {"g"}), self.high: ({"g"}, set())}
         self.assertEqual(list(calls.upward(down, ROOMS)), [])
         self.assertEqual(len(list(calls.upward(up, ROOMS))), 1)
 
-    def test_up_and_down_between_floors(self):
+    def test_a_call_up_between_floors_is_found(self):
         floor_below = pathlib.PurePosixPath("rendezvous/server/server_uv.c")
         floor_beside = pathlib.PurePosixPath("worker/job/env.c")
         down = {floor_below: ({"f"}, set()), self.low: ({"g"}, {"f"})}
@@ -201,7 +201,7 @@ class Calls(unittest.TestCase):
         self.assertEqual(len(list(calls.upward(up, ROOMS))), 1)
         self.assertEqual(len(list(calls.upward(beside, ROOMS))), 1)
 
-    def test_two_functions_of_one_name(self):
+    def test_two_functions_of_one_name_are_found(self):
         self.assertEqual(len(list(calls.twice({self.low: ({"f"}, set()), self.high: ({"f"}, set())}))), 1)
         fallback = self.low.with_name("low_fallback.c")
         self.assertEqual(list(calls.twice({self.low: ({"f"}, set()), fallback: ({"f"}, set())})), [])
@@ -218,12 +218,12 @@ class ManPages(unittest.TestCase):
     PAGE = ".It Fl r , -redirects Ar N\n.It Fl m , Fl -module\n.It Fl -tee Ns = Ns Ar N\n"
     HELP = "usage: x\n  -r, --redirects N  text --not-an-option\n  -m, --module\n      --tee N  x\n"
 
-    def test_both_parsers(self):
+    def test_page_and_help_give_the_same_options(self):
         expected = {"-r", "--redirects", "-m", "--module", "--tee"}
         self.assertEqual(manpages.page_options(self.PAGE), expected)
         self.assertEqual(manpages.help_options(self.HELP), expected)
 
-    def test_differences_both_ways(self):
+    def test_differences_are_found_both_ways(self):
         self.assertEqual(list(manpages.compare("x", self.PAGE, self.HELP)), [])
         more = self.HELP + "  --new  x\n"
         self.assertEqual(len(list(manpages.compare("x", self.PAGE, more))), 1)
@@ -239,50 +239,50 @@ class Pages(unittest.TestCase):
         paths = [pathlib.PurePosixPath(p) for p in self.TREE]
         return messages(pages.Pages(paths, lambda path: "int ct_list(void);").check, page, text)
 
-    def test_what_is_there(self):
+    def test_what_is_there_is_accepted(self):
         for name in ("launcher/util/list.c", "launcher/util/", "launcher", "tools/test --all", "README.md",
                      "launcher/util/*.c", "launcher/*/", "launcher/util/list.{c,h}",
                      "tests/unit/FLOOR/ROOM/test_NAME.c"):  # fmt: skip
             self.assertEqual(self.found(f"see `{name}`.\n"), [], name)
 
-    def test_what_is_not(self):
+    def test_what_is_not_there_is_found(self):
         for name in ("launcher/util/gone.c", "launcher/attic/", "launcher/util/list.c/", "tools/gone --all",
                      "GONE.md", "launcher/*.c", "launcher/util/list.{c,py}", "launcher/FLOOR.c"):  # fmt: skip
             self.assertEqual(len(self.found(f"see `{name}`.\n")), 1, name)
 
-    def test_what_is_no_path(self):
+    def test_what_is_no_path_is_left_alone(self):
         for name in ("/status", "comm/0", "--nnodes MIN:MAX", "list.c", "ct_list()", "a / b"):
             self.assertEqual(self.found(f"see `{name}`.\n"), [], name)
         self.assertEqual(self.found("```sh\ntools/gone `x`\n```\n"), [])
 
-    def test_functions(self):
+    def test_a_function_that_is_gone_is_found(self):
         self.assertEqual(self.found("`ct_list()` calls `main()`.\n"), [])
         self.assertEqual(len(self.found("`ct_lost()` is gone.\n")), 1)
 
-    def test_links(self):
+    def test_a_link_to_nothing_is_found(self):
         self.assertEqual(self.found("[a](docs/A.md#b) [c](https://x.example/y)\n"), [])
         self.assertEqual(self.found("[a](../README.md)\n", "docs/A.md"), [])
         self.assertEqual(len(self.found("[a](README.md)\n", "docs/A.md")), 1)
 
-    def test_steps_of_a_list(self):
+    def test_a_step_names_a_function_of_its_file(self):
         self.assertEqual(self.found("1. `launcher/util/list.c`: `ct_list()` lists.\n"), [])
         self.assertEqual(self.found("2. `launcher/util/list.c`: `gone()` goes.\n"),
                          ["launcher/util/list.c has no gone()"])  # fmt: skip
 
-    def test_which_pages(self):
+    def test_only_the_pages_for_readers_are_checked(self):
         for page in ("README.md", "docs/A.md", "bench/README.md"):
             self.assertTrue(pages.is_page(pathlib.PurePosixPath(page)))
         self.assertFalse(pages.is_page(pathlib.PurePosixPath("launcher/README.md")))
 
 
 class Readme(unittest.TestCase):
-    def test_marks(self):
+    def test_a_block_without_a_mark_is_found(self):
         text = "```sh run\ntrue\n```\n```sh ci\ntools/demo  # words\n```\n"
         self.assertEqual(list(readme.check_static(text, "step demo tools/demo\n")), [])
         self.assertEqual(len(list(readme.check_static(text, "tools/demonstrate\n"))), 1)
         self.assertEqual(len(list(readme.check_static(text + "```sh\nls\n```\n", "tools/demo"))), 1)
 
-    def test_map(self):
+    def test_the_map_has_every_folder(self):
         text = "| `common/` | x |\n| `old/` | y |\n"
         self.assertEqual(list(readme.check_map("x.md", text, {"common", "old"})), [])
         self.assertEqual(len(list(readme.check_map("x.md", text, {"common"}))), 1)

@@ -52,7 +52,7 @@ struct ct_hang_rank {
     int64_t step_ns;         /* when the step of `page` was first seen */
     int64_t slowest_ns; /* the longest step; without a page, the longest time without CPU use */
     int usual;          /* the number of steps measured in slowest_ns */
-    bool unmeasured;    /* what it does now spans a time that does not count */
+    bool unmeasured;    /* what it does now may span a time that does not count */
     bool has_cpu;
     int64_t busy_ns; /* when it was last found busy, or at the first look */
     /* The CPU time that it has used is measured from `from` on, which is at most a window ago (see
@@ -460,6 +460,9 @@ static void start_anew(struct ct_hang *hang, int64_t now)
     for (int i = 0; i < hang->ranks; i++) {
         hang->rank[i].moved_ns = now;
         hang->rank[i].stopped_ns = 0;
+        /* A step that this sample shows first may have begun before the time that does not count.
+         */
+        hang->rank[i].unmeasured = true;
     }
 }
 

@@ -259,13 +259,19 @@ static void the_time_begins_anew_when_a_suspended_job_goes_on(void **state)
  * long for the rest of the generation. */
 static void a_suspension_is_no_usual_step(void **state)
 {
-    static const bool whole[] = {false, true}; /* the machine sleeps, or the workers are stopped */
+    static const struct {
+        bool whole;  /* the machine sleeps; or else the workers are stopped */
+        bool unseen; /* a step begins between the last sample and the suspension */
+    } cases[] = {{false, false}, {true, false}, {true, true}};
     (void)state;
-    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct rig rig;
         begin(&rig, 0, true);
         live(&rig, 1);
-        if (whole[i]) {
+        for (int r = 0; r < RANKS && cases[i].unseen; r++) {
+            stamp(&rig, r, CT_PHASE_COMPUTE, 6);
+        }
+        if (cases[i].whole) {
             rig.now += 3600 * S;
         } else {
             set_states(&rig, 'T');
@@ -274,10 +280,10 @@ static void a_suspension_is_no_usual_step(void **state)
         }
         assert_int_equal(tick(&rig), CT_HANG_NONE);
         for (int r = 0; r < RANKS; r++) {
-            stamp(&rig, r, CT_PHASE_COLLECTIVE, 6);
+            stamp(&rig, r, CT_PHASE_COLLECTIVE, 7);
         }
         assert_int_equal(tick(&rig), CT_HANG_NONE);
-        stamp(&rig, 3, CT_PHASE_DATA, 7);
+        stamp(&rig, 3, CT_PHASE_DATA, 8);
         assert_int_equal(wait_for(&rig, 30), CT_HANG_BUSY);
         assert_in_range(rig.verdict.timeout_ns, 10 * S, 10 * S);
         end(&rig);

@@ -37,7 +37,7 @@ int ct_members_new(const struct ct_members_options *options, struct ct_members *
     ct_list_init(&m->silence);
     m->generation = -1;
     members_round_init(m);
-    m->said_ns = m->judge_ns = INT64_MIN;
+    m->said_ns = m->awake_ns = INT64_MIN;
     m->stands_due_ns = NEVER;
     if (members_failover_init(m) != 0 ||
         (options->job != NULL && members_join_begin(m, options->job, NULL) != 0) ||
@@ -420,9 +420,16 @@ static int64_t silence_due(const struct ct_members *m)
     if (ct_list_empty(&m->silence)) {
         return NEVER;
     }
-    int64_t due =
-        MEMBER_OF(m->silence.next, silence)->alive_ns + m->job.heartbeat_ms * CT_NS_PER_MS;
-    return due > m->judge_ns ? due : m->judge_ns;
+    int64_t alive_ns = MEMBER_OF(m->silence.next, silence)->alive_ns;
+    int64_t from_ns = alive_ns > m->awake_ns ? alive_ns : m->awake_ns;
+    return from_ns + m->job.heartbeat_ms * CT_NS_PER_MS;
+}
+
+/* Returns for how long nothing was heard from the member while this process ran. */
+static int64_t silence_ns(const struct ct_members *m, const struct ct_member *member,
+                          int64_t now_ns)
+{
+    return now_ns - (member->heard_ns > m->awake_ns ? member->heard_ns : m->awake_ns);
 }
 
 /* Gives a silent member more time, up to twice the heartbeat timeout, if its machine still sends
@@ -433,11 +440,11 @@ static bool excuse(struct ct_members *m, struct ct_member *member, int64_t now_n
     int64_t budget_ns = m->job.heartbeat_ms * CT_NS_PER_MS;
     int64_t quiet_ns =
         m->options.quiet_ns != NULL ? m->options.quiet_ns(m->options.data, member) : NEVER;
-    int64_t latest_ns = member->heard_ns + budget_ns;
+    int64_t silent_ns = silence_ns(m, member, now_ns), latest_ns = now_ns - silent_ns + budget_ns;
     if (quiet_ns < 0) {
         quiet_ns = 0;
         latest_ns = now_ns;
-    } else if (quiet_ns >= budget_ns || now_ns - member->heard_ns >= 2 * budget_ns) {
+    } else if (quiet_ns >= budget_ns || silent_ns >= 2 * budget_ns) {
         return false;
     }
     member->alive_ns = now_ns - quiet_ns < latest_ns ? now_ns - quiet_ns : latest_ns;
@@ -457,9 +464,10 @@ static void judge_silence(struct ct_members *m, int64_t now_ns)
         return;
     }
     if (now_ns - silence_due(m) > budget_ns / 10) {
-        /* This process did not run for a while. Messages that came in the meantime are still in the
-         * sockets and have to be read first. */
-        m->judge_ns = now_ns + budget_ns / 4;
+        /* This process did not run for a while. What came in the meantime is still unread. If the
+         * whole job was suspended, the other machines sent nothing, and may go on later than this
+         * one. */
+        m->awake_ns = now_ns;
         return;
     }
     while (silence_due(m) <= now_ns) {
@@ -469,7 +477,7 @@ static void judge_silence(struct ct_members *m, int64_t now_ns)
         }
         char why[128];
         (void)snprintf(why, sizeof(why), "nothing was heard from it for %.1f s",
-                       (double)(now_ns - member->heard_ns) / CT_NS_PER_S);
+                       (double)silence_ns(m, member, now_ns) / CT_NS_PER_S);
         refuse(m, member, why);
         members_round_left(m, member, CT_FAILURE_SILENT, why, true, now_ns);
     }

@@ -137,7 +137,8 @@ struct ct_members {
     struct members_deadlines due;
     int64_t gather_ns; /* when the wait for the world began, or will begin after a pause */
     int64_t said_ns;   /* when waiting members were last told; INT64_MIN = not in this wait */
-    int64_t judge_ns;  /* no silent member is given up before this time */
+    int64_t awake_ns;  /* when this process last went on after it had not run for a while;
+                          INT64_MIN = it has always run */
     int64_t paused_ms; /* before the world that forms */
     int early_row;     /* generations in a row that failed early */
 

@@ -92,19 +92,46 @@ static void test_an_excuse_is_nobody_elses(void **state)
     end(&s);
 }
 
+/* A scheduler suspends the machines of a job, and lets them go on, one after the other. */
 static void test_our_own_sleep_is_not_their_silence(void **state)
 {
     struct scene s;
     (void)state;
     begin(&s, 2, 2, 0, 0);
     run(&s, 2);
-    s.now += 10 * S; /* a stopped process */
+    s.now += 3600 * S; /* a stopped process */
     ct_members_tick(s.members, s.now);
     HEARS(&s, 1, "");
     assert_true(ct_members_next(s.members) > s.now);
     say(&s, 1, CT_MSG_BEAT, 0); /* was in the socket */
-    pass_without(&s, S, 2);
-    HEARS(&s, 1, "stop0"); /* node 2 is silent in earnest */
+    pass_without(&s, 2900 * MS, 2);
+    HEARS(&s, 1, ""); /* node 2 may go on later */
+    pass(&s, 10 * S);
+    HEARS(&s, 1, "");
+
+    s.now += 3600 * S;
+    ct_members_tick(s.members, s.now);
+    pass_without(&s, 3100 * MS, 2);
+    HEARS(&s, 1, "stop0"); /* it is silent in earnest */
+    assert_string_equal(s.nodes[1].last_failure.what,
+                        "nothing was heard from it for 3.0 s (ranks 2-3)");
+    end(&s);
+}
+
+/* A machine that answers at the level of TCP has twice the time after it, too. */
+static void test_our_own_sleep_takes_no_excuse(void **state)
+{
+    struct scene s;
+    (void)state;
+    begin(&s, 3, 3, 0, 0);
+    run(&s, 3);
+    s.nodes[2].wire_ns = INT64_MAX;
+    s.now += 3600 * S;
+    ct_members_tick(s.members, s.now);
+    pass_without(&s, 5900 * MS, 2);
+    HEARS(&s, 1, "");
+    pass_without(&s, 200 * MS, 2);
+    HEARS(&s, 1, "stop0");
     end(&s);
 }
 
@@ -277,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_a_member_of_this_process_is_never_silent),
         cmocka_unit_test(test_an_excuse_is_nobody_elses),
         cmocka_unit_test(test_our_own_sleep_is_not_their_silence),
+        cmocka_unit_test(test_our_own_sleep_takes_no_excuse),
         cmocka_unit_test(test_a_preempted_job_takes_no_more_nodes),
         cmocka_unit_test(test_the_exit_code_of_a_preemption_depends_on_signal_and_end),
         cmocka_unit_test(test_a_spare_does_not_end_the_job),

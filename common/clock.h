@@ -33,7 +33,8 @@ int ct_deadline_left_ms(const struct ct_clock *clock, int64_t deadline_ns);
 
 /* For a loop that waits for some milliseconds at a time. If it was longer than a second from
  * `began_ns` to `now_ns`, this process did not run, as when a scheduler has suspended the job: that
- * time does not count, so the deadline is put off by it. */
+ * time does not count, so the deadline is put off by it. If the wait may last longer, `began_ns` is
+ * the time at which it should have ended. */
 void ct_deadline_put_off(int64_t *deadline_ns, int64_t began_ns, int64_t now_ns);
 
 #endif

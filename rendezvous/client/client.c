@@ -25,6 +25,8 @@
 #define RETRY_LAST_MS 500
 /* A store that does not answer a cancellation within this time counts as lost. */
 #define CANCEL_REPLY_MS 5000
+/* How often a wait looks whether this process did not run meanwhile. */
+#define SLICE_MS 500
 
 struct ct_client {
     int fd;
@@ -293,6 +295,23 @@ static int cancel_wait(struct ct_client *c, struct ct_err *err)
     return done ? 0 : CT_ETIMEDOUT;
 }
 
+/* Receives the reply to a wait. */
+static int await_reply(const struct ct_client *c, uint8_t *reply, int64_t timeout_ms,
+                       struct ct_err *err)
+{
+    int64_t deadline = ct_deadline_in(NULL, timeout_ms);
+    for (;;) {
+        int64_t slice = ct_deadline_in(NULL, SLICE_MS);
+        int64_t until = slice < deadline ? slice : deadline;
+        int rc = ct_sock_recv(c->fd, reply, 1, until, err);
+        int64_t now = ct_clock_now(NULL);
+        ct_deadline_put_off(&deadline, until, now);
+        if (rc != CT_ETIMEDOUT || now >= deadline) {
+            return rc;
+        }
+    }
+}
+
 /* Waits until the key is there. Returns CT_ETIMEDOUT after it has cancelled the wait; the
  * connection stays usable. */
 static int wait_for_key(struct ct_client *c, const char *key, int64_t timeout_ms,
@@ -307,7 +326,7 @@ static int wait_for_key(struct ct_client *c, const char *key, int64_t timeout_ms
         return rc;
     }
     uint8_t reply = CT_WAIT_CANCELED;
-    rc = ct_sock_recv(c->fd, &reply, 1, ct_deadline_in(NULL, timeout_ms), err);
+    rc = await_reply(c, &reply, timeout_ms, err);
     if (rc == CT_ETIMEDOUT) {
         rc = cancel_wait(c, err);
         if (rc == CT_ETIMEDOUT && !c->dead) {

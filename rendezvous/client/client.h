@@ -40,7 +40,8 @@ int ct_client_fd(const struct ct_client *client);
 CT_MUST_CHECK int ct_client_set(struct ct_client *client, const char *key, const void *value,
                                 size_t len, struct ct_err *err);
 
-/* Waits for the key and appends its value. CT_ETIMEDOUT names the key; the wait ends. */
+/* Waits for the key and appends its value. CT_ETIMEDOUT names the key; the wait ends. Time in which
+ * this process did not run, as when a scheduler has suspended the job, does not count. */
 CT_MUST_CHECK int ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
                                 struct ct_buf *out, struct ct_err *err);
 

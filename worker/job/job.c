@@ -124,7 +124,8 @@ int ctw_job_set(struct ctw_job *job, const char *key, const void *value, size_t 
     return rc;
 }
 
-/* Waits for a key. After a timeout the connection is still usable. */
+/* Waits for a key; time in which this process did not run does not count. After a timeout the
+ * connection is still usable. */
 static int await_key(struct ctw_job *job, const char *full, int64_t timeout_ms, struct ct_buf *out,
                      struct ct_err *err)
 {
@@ -133,7 +134,9 @@ static int await_key(struct ctw_job *job, const char *full, int64_t timeout_ms, 
     int rc;
     do {
         bool whole = left < 0 || left > SLICE_MS; /* negative: there is no deadline */
+        int64_t began = ct_clock_now(NULL);
         rc = ct_client_get(job->client, full, whole ? SLICE_MS : left, out, err);
+        ct_deadline_put_off(&deadline, began, ct_clock_now(NULL));
         left = ct_deadline_left_ms(NULL, deadline);
     } while (rc == CT_ETIMEDOUT && left != 0 && !order_reader_ended(&job->handover));
     return rc == CT_ETIMEDOUT && left != 0 ? order_reader_check(&job->handover, err) : rc;

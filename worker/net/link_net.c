@@ -94,13 +94,11 @@ static int wait_for(struct net_channel *c, bool sending, int64_t *deadline, stru
         return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot wait");
     }
     /* Bytes that have arrived count, whatever the peer did afterwards. */
-    if (n > 0 && (waiting[0].revents | waiting[1].revents) != 0) {
-        return 0;
-    }
-    int rc = look(c, sending, err);
+    bool ready = n > 0 && (waiting[0].revents | waiting[1].revents) != 0;
+    int rc = ready ? 0 : look(c, sending, err);
     int64_t now = ct_clock_now(NULL);
     ct_deadline_put_off(deadline, began, now);
-    return rc == 0 && now >= *deadline ? timed_out(c, sending, err) : rc;
+    return rc == 0 && !ready && now >= *deadline ? timed_out(c, sending, err) : rc;
 }
 
 /* Handles a failed send() or recv(): 0 if trying again may help. */

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What hosts publish. Each leader listens, publishes its entry under the communicator's keys, and
- * reads the entries of the others until the deadline. An entry that is malformed or does not fit
- * the others is CT_EPROTO. If a host does not publish one in time, the message names it.
+ * reads the entries of the others. An entry that is malformed or does not fit the others is
+ * CT_EPROTO. If a host does not publish one in time, the message names it.
  */
 #include "worker/net/net_bootstrap.h"
 
-#include "common/clock.h"
 #include "common/num.h"
 
 #include <errno.h>
@@ -91,8 +90,7 @@ static const char *name_node(const struct net *net, int node, char out[NODE_NAME
 
 static int get(struct net_bootstrap *boot, const char *key, struct ct_buf *out, struct ct_err *err)
 {
-    return boot->setup->get(boot->setup->data, key, ct_deadline_left_ms(NULL, boot->deadline), out,
-                            err);
+    return boot->setup->get(boot->setup->data, key, boot->setup->timeout_ms, out, err);
 }
 
 static int learn_secret(struct net_bootstrap *boot, struct ct_err *err)

@@ -15,7 +15,6 @@
 struct net_bootstrap {
     struct net *net;
     const struct comm_setup *setup;
-    int64_t deadline;
     int listener;              /* other hosts connect to it; -1 at first */
     struct ct_endpoint *where; /* the addresses of the hosts */
     char secret[2 * NET_PROOF_BYTES + 1];
@@ -25,8 +24,9 @@ struct net_bootstrap {
  * and publishes both. The caller closes boot->listener. */
 CT_MUST_CHECK int net_bootstrap_publish(struct net_bootstrap *boot, struct ct_err *err);
 
-/* Waits until all hosts have published, fills in boot->where and the peers' names and ranks, and
- * checks that these make up the job. The message of CT_ETIMEDOUT names a missing host. */
+/* Waits until all hosts have published, for each one as long as the set-up says, fills in
+ * boot->where and the peers' names and ranks, and checks that these make up the job. The message of
+ * CT_ETIMEDOUT names a missing host. */
 CT_MUST_CHECK int net_bootstrap_learn(struct net_bootstrap *boot, struct ct_err *err);
 
 #endif

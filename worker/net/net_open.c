@@ -54,7 +54,7 @@ struct greeting {
 /* How often a host checks whether its connections were dropped, to connect again. */
 #define AGAIN_MS 50
 
-/* How often the local ranks are checked while this host waits for others to connect. */
+/* How often the local ranks are checked while this host waits for others. */
 #define SLICE_MS 20
 
 /* The control connection reports a silent host after about 15 s, whatever the deadline. */
@@ -72,6 +72,7 @@ struct incoming {
 
 struct opening {
     struct net_bootstrap boot;
+    int64_t deadline; /* of all connections; time in which this process did not run puts it off */
     struct incoming incoming[INCOMING_MAX];
     size_t incoming_count;
     int expected;       /* number of connections that other hosts still have to make to this one */
@@ -265,16 +266,19 @@ static int64_t sooner(int64_t a, int64_t b)
 static int connect_host(struct opening *o, int node, int *fd, struct ct_err *err)
 {
     const struct ct_endpoint *at = &o->boot.where[node];
-    int64_t end = sooner(o->boot.deadline, ct_deadline_in(NULL, CONNECT_MS));
+    int64_t end = sooner(o->deadline, ct_deadline_in(NULL, CONNECT_MS)), now;
     int rc;
     do {
         read_greetings(o);
         rc = accept_incoming(o, err);
+        int64_t until = sooner(end, ct_deadline_in(NULL, ATTEMPT_MS));
         if (rc == 0) {
-            rc = ct_sock_connect(at->host, at->port, sooner(end, ct_deadline_in(NULL, ATTEMPT_MS)),
-                                 fd, err);
+            rc = ct_sock_connect(at->host, at->port, until, fd, err);
         }
-    } while (rc == CT_ETIMEDOUT && ct_clock_now(NULL) < end);
+        now = ct_clock_now(NULL); /* long after `until` if this process did not run */
+        ct_deadline_put_off(&end, until, now);
+        ct_deadline_put_off(&o->deadline, until, now);
+    } while (rc == CT_ETIMEDOUT && now < end);
     return rc;
 }
 
@@ -292,7 +296,7 @@ static int connect_and_greet(struct opening *o, int node, int kind, struct ct_er
                                  .kind = kind == SCHEDULE_NEXT ? SCHEDULE_PREV : kind};
         memcpy(hello.proof, o->boot.secret, NET_PROOF_BYTES);
         struct iovec iov = {&hello, sizeof(hello)};
-        rc = ct_sock_send(*fd, &iov, 1, o->boot.deadline, err);
+        rc = ct_sock_send(*fd, &iov, 1, o->deadline, err);
         if (rc == CT_ECLOSED) {
             return 0; /* already dropped, which a look at the connection will show */
         }
@@ -320,13 +324,35 @@ static int reconnect_if_dropped(struct opening *o, int node, int kind, struct ct
     return stands ? 0 : reconnect(o, node, kind, err);
 }
 
+/* Waits for a moment until one of the descriptors is ready. */
+static int wait_for_any(struct opening *o, struct pollfd *waiting, nfds_t count, struct ct_err *err)
+{
+    int64_t began = ct_clock_now(NULL);
+    int n = poll(waiting, count, SLICE_MS);
+    if (n < 0 && errno != EINTR) {
+        return fail_errno(err, "cannot wait for hosts");
+    }
+    ct_deadline_put_off(&o->deadline, began, ct_clock_now(NULL));
+    return 0;
+}
+
+static int receive_answer(struct opening *o, int fd, char answer[NET_PROOF_BYTES],
+                          struct ct_err *err)
+{
+    struct pollfd waiting = {.fd = fd, .events = POLLIN};
+    int rc = 0;
+    while (rc == 0 && waiting.revents == 0 && ct_clock_now(NULL) < o->deadline) {
+        rc = wait_for_any(o, &waiting, 1, err);
+    }
+    return rc == 0 ? ct_sock_recv(fd, answer, NET_PROOF_BYTES, o->deadline, err) : rc;
+}
+
 static int read_answer(struct opening *o, int node, int kind, struct ct_err *err)
 {
     char answer[NET_PROOF_BYTES];
     int rc;
-    while ((rc = ct_sock_recv(*slot_of(o->boot.net, node, kind), answer, sizeof(answer),
-                              o->boot.deadline, err)) == CT_ECLOSED &&
-           ct_clock_now(NULL) < o->boot.deadline) {
+    while ((rc = receive_answer(o, *slot_of(o->boot.net, node, kind), answer, err)) == CT_ECLOSED &&
+           ct_clock_now(NULL) < o->deadline) {
         (void)poll(NULL, 0, AGAIN_MS);
         rc = reconnect(o, node, kind, err);
         if (rc != 0) {
@@ -401,12 +427,9 @@ static int await_incoming(struct opening *o, struct ct_err *err)
         for (size_t i = 0; i < o->incoming_count; i++) {
             waiting[i + 1] = (struct pollfd){.fd = o->incoming[i].fd, .events = POLLIN};
         }
-        int n = poll(waiting, (nfds_t)o->incoming_count + 1, SLICE_MS);
-        if (n < 0 && errno != EINTR) {
-            return fail_errno(err, "cannot wait for hosts");
-        }
+        int rc = wait_for_any(o, waiting, (nfds_t)o->incoming_count + 1, err);
         read_greetings(o);
-        int rc = accept_incoming(o, err);
+        rc = rc == 0 ? accept_incoming(o, err) : rc;
         if (rc == 0) {
             rc = o->boot.net->sync != NULL ? sync_poll(o->boot.net->sync, err)
                                            : order_reader_check(o->boot.setup->handover, err);
@@ -415,7 +438,7 @@ static int await_incoming(struct opening *o, struct ct_err *err)
             return rc;
         }
         rc = check_outgoing(o, err);
-        if (rc == 0 && ct_clock_now(NULL) >= o->boot.deadline) {
+        if (rc == 0 && ct_clock_now(NULL) >= o->deadline) {
             rc = ct_err_set(err, CT_ETIMEDOUT, "gave up after %.1f s: %s has not connected",
                             (double)o->boot.net->timeout_ms / 1000,
                             o->boot.net->peers[first_absent(o->boot.net)].name);
@@ -450,6 +473,7 @@ static int connect_leaders(struct opening *o, struct ct_err *err)
         rc = net_bootstrap_learn(&o->boot, err);
     }
     if (rc == 0) {
+        o->deadline = ct_deadline_in(NULL, o->boot.setup->timeout_ms);
         o->expected = count_incoming(o->boot.net);
         rc = each_outgoing(o, connect_and_greet, err);
     }
@@ -483,10 +507,7 @@ static int make_room(struct net *net, struct ct_endpoint **where)
 
 static int open_all(struct net *made, const struct comm_setup *setup, struct ct_err *err)
 {
-    struct opening o = {.boot = {.net = made,
-                                 .setup = setup,
-                                 .listener = -1,
-                                 .deadline = ct_deadline_in(NULL, setup->timeout_ms)}};
+    struct opening o = {.boot = {.net = made, .setup = setup, .listener = -1}};
     int rc = make_room(made, &o.boot.where);
     if (rc != 0) {
         (void)ct_err_set(err, rc, "out of memory");

@@ -276,32 +276,30 @@ static bool spin(const struct sync *sync, const _Atomic uint32_t *word, uint32_t
     return atomic_load_explicit(word, memory_order_acquire) != old;
 }
 
-/* Waits until *word != old. */
+/* Waits until *word != old. Puts the deadline off by the time in which this process did not run. */
 static int wait_change(struct sync *sync, _Atomic uint32_t *word, uint32_t old, bool joining,
-                       int64_t deadline, struct ct_err *err)
+                       int64_t *deadline, struct ct_err *err)
 {
     for (;;) {
         int64_t began = ct_clock_now(NULL);
+        int rc = 0;
         /* sleepers is raised before the kernel compares the word, so a peer that changes the word
          * afterwards sees it. */
         (void)atomic_fetch_add(&sync->page->sleepers, 1);
         futex_wait(word, old, SLICE_NS);
         (void)atomic_fetch_sub(&sync->page->sleepers, 1);
-        if (atomic_load(word) != old) {
-            return 0;
+        if (atomic_load(word) == old) {
+            rc = look_around(sync, joining, err);
+            rc = rc == 0 ? look_outside(sync, err) : rc;
         }
-        int rc = look_around(sync, joining, err);
-        if (rc == 0) {
-            rc = look_outside(sync, err);
-        }
+        int64_t now = ct_clock_now(NULL);
+        ct_deadline_put_off(deadline, began, now);
         if (atomic_load(word) != old) {
-            /* The change came during the look, so what the look has found (for example a peer that
+            /* If the change came during the look, what the look has found (for example a peer that
              * left after its last barrier) does not matter. */
             return 0;
         }
-        int64_t now = ct_clock_now(NULL);
-        ct_deadline_put_off(&deadline, began, now);
-        if (rc == 0 && now >= deadline) {
+        if (rc == 0 && now >= *deadline) {
             rc = timed_out(sync, joining, err);
             pronounce(sync, REASON_TIMED_OUT, sync->rank);
         }
@@ -334,8 +332,8 @@ int sync_barrier(struct sync *sync, struct ct_err *err)
     if (spin(sync, &page->epoch, epoch)) {
         return 0;
     }
-    return wait_change(sync, &page->epoch, epoch, false, ct_deadline_in(NULL, sync->timeout_ms),
-                       err);
+    int64_t deadline = ct_deadline_in(NULL, sync->timeout_ms);
+    return wait_change(sync, &page->epoch, epoch, false, &deadline, err);
 }
 
 int sync_wait(struct sync *sync, _Atomic uint32_t *word, uint32_t old, struct ct_err *err)
@@ -345,7 +343,8 @@ int sync_wait(struct sync *sync, _Atomic uint32_t *word, uint32_t old, struct ct
     }
     /* Raised as at a barrier, so that peers that left or are late count as missing. */
     sync->arrived++;
-    int rc = wait_change(sync, word, old, false, ct_deadline_in(NULL, sync->timeout_ms), err);
+    int64_t deadline = ct_deadline_in(NULL, sync->timeout_ms);
+    int rc = wait_change(sync, word, old, false, &deadline, err);
     sync->arrived--;
     return rc;
 }
@@ -381,7 +380,7 @@ int sync_join(struct sync *sync, struct ct_err *err)
             /* Before this rank goes on, it must watch every peer. */
             return look_around(sync, true, err);
         }
-        rc = wait_change(sync, &page->present, present, true, deadline, err);
+        rc = wait_change(sync, &page->present, present, true, &deadline, err);
         if (rc != 0) {
             return rc;
         }

@@ -24,6 +24,38 @@
 /* A connection to a store that is not there fails after this time. */
 #define CONNECT_MS 2000
 
+/* ---- time ------------------------------------------------------------------------------------ */
+
+/* This process does not run for an hour while it next waits for a key, which comes after that. */
+static bool is_suspended;
+static int64_t ahead_s;
+
+int __real_clock_gettime(clockid_t id, struct timespec *out);
+int __wrap_clock_gettime(clockid_t id, struct timespec *out);
+int __real_ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
+                         struct ct_buf *out, struct ct_err *err);
+int __wrap_ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
+                         struct ct_buf *out, struct ct_err *err);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *out)
+{
+    int rc = __real_clock_gettime(id, out);
+    out->tv_sec += ahead_s;
+    return rc;
+}
+
+int __wrap_ct_client_get(struct ct_client *client, const char *key, int64_t timeout_ms,
+                         struct ct_buf *out, struct ct_err *err)
+{
+    int rc = __real_ct_client_get(client, key, timeout_ms, out, err);
+    if (is_suspended) {
+        is_suspended = false;
+        ahead_s += 3600;
+        CHECK(ct_client_set(client, key, "late", 4, NULL) == 0);
+    }
+    return rc;
+}
+
 /* ---- the launcher ---------------------------------------------------------------------------- */
 
 struct desk {
@@ -175,6 +207,27 @@ static void wait_for_the_end(struct ctw_job *job, int64_t timeout_ms)
     rank_check_text(&err, "the launcher has ended generation 1");
     CHECK(ctw_job_ended(job));
     ct_buf_fini(&got);
+}
+
+static void wait_while_suspended(int rank, void *data)
+{
+    (void)rank;
+    (void)data;
+    struct ctw_job *job = open_staying();
+    struct ct_buf got = CT_BUF_INIT;
+    is_suspended = true;
+    CHECK(ctw_job_get_within(job, "key", LONG_MS, &got, NULL) == 0);
+    CHECK(got.len == 4 && ahead_s > 0);
+    ct_buf_fini(&got);
+    ctw_job_free(job);
+}
+
+static void a_suspension_is_no_wait_for_a_key(void **state)
+{
+    (void)state;
+    ranks.generation = 1;
+    ranks_start(1, wait_while_suspended, NULL);
+    ranks_join();
 }
 
 static void go_on(int rank, void *data)
@@ -335,6 +388,7 @@ int main(void)
         RANKS_TEST(a_lazy_job_connects_when_it_needs_the_store),
         DESK_TEST(orders_of_another_version_or_beyond_the_file_are_not_read),
         DESK_TEST(a_contract_without_an_end_is_refused),
+        DESK_TEST(a_suspension_is_no_wait_for_a_key),
         DESK_TEST(a_process_goes_on_in_the_next_generation),
         DESK_TEST(a_generation_that_runs_needs_its_store),
         DESK_TEST(a_launcher_that_ends_nothing_is_not_awaited_for_ever),

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 /* What the kernel has for a page of memory; 0 = what it really has. */
@@ -24,6 +25,18 @@ int __wrap_getpagesize(void);
 int __wrap_getpagesize(void)
 {
     return page_size != 0 ? page_size : __real_getpagesize();
+}
+
+/* How much time has passed in which this process did not run. */
+static int64_t ahead_s;
+
+int __real_clock_gettime(clockid_t id, struct timespec *out);
+int __wrap_clock_gettime(clockid_t id, struct timespec *out);
+int __wrap_clock_gettime(clockid_t id, struct timespec *out)
+{
+    int rc = __real_clock_gettime(id, out);
+    out->tv_sec += ahead_s;
+    return rc;
 }
 
 #define TOKEN "00112233445566778899aabbccddeeff"
@@ -195,6 +208,54 @@ static void all_offsets_are_multiples_of_a_page(void **state)
     shm_fini(&shm);
 }
 
+/* This test's parent joins as another rank. */
+static void join_as(struct sync_page *page, int rank)
+{
+    struct sync_slot *peer = &page->slots[rank];
+    peer->pid = getppid();
+    assert_int_equal(proc_start_time(peer->pid, &peer->start_time), 0);
+    atomic_store(&peer->presence, SYNC_PRESENT);
+    (void)atomic_fetch_add(&page->present, 1);
+}
+
+static int looks;
+
+/* Rank 1 comes while this process does not run for an hour, and rank 2 comes later. */
+static int come(void *data, struct ct_err *err)
+{
+    (void)err;
+    looks++;
+    if (looks == 1) {
+        join_as(data, 1);
+        ahead_s = 3600;
+    } else if (looks == 3) {
+        join_as(data, 2);
+    }
+    return 0;
+}
+
+/* When a job went on after it had been suspended, who waited for the others to join gave up if one
+ * came at once and another a bit later. */
+static void a_suspension_is_no_wait_for_those_who_join(void **state)
+{
+    (void)state;
+    struct shm made = SHM_INIT;
+    struct sync sync;
+    char invitation[SHM_INVITATION_MAX];
+    struct ct_err err = {0};
+    assert_int_equal(shm_create(&made, 3, invitation, NULL), 0);
+    assert_int_equal(sync_init(&sync, made.page, 0, 3, 1, 60 * 1000, NULL), 0);
+    sync.look = come;
+    sync.look_data = made.page;
+    int rc = sync_join(&sync, &err);
+    ahead_s = 0;
+    assert_string_equal(err.text, "");
+    assert_int_equal(rc, 0);
+    assert_int_equal(looks, 3);
+    sync_fini(&sync);
+    shm_fini(&made);
+}
+
 /* The last descriptor is enough to watch the peer's end, but not to see when the peer began. */
 static void a_lack_of_descriptors_is_not_the_end_of_a_peer(void **state)
 {
@@ -205,11 +266,7 @@ static void a_lack_of_descriptors_is_not_the_end_of_a_peer(void **state)
     struct ct_err err = {0};
     assert_int_equal(shm_create(&made, 2, invitation, NULL), 0);
     assert_int_equal(sync_init(&sync, made.page, 0, 2, 1, 1000, NULL), 0);
-    struct sync_slot *peer = &made.page->slots[1];
-    peer->pid = getppid();
-    assert_int_equal(proc_start_time(peer->pid, &peer->start_time), 0);
-    atomic_store(&peer->presence, SYNC_PRESENT);
-    atomic_store(&made.page->present, 1);
+    join_as(made.page, 1);
     int last = open("/dev/null", O_RDONLY | O_CLOEXEC);
     assert_int_equal(close(last), 0);
     struct rlimit before, few;
@@ -234,6 +291,7 @@ int main(void)
         cmocka_unit_test(refuses_another_version_and_size),
         cmocka_unit_test(an_arena_names_buffers_by_offset),
         cmocka_unit_test(all_offsets_are_multiples_of_a_page),
+        cmocka_unit_test(a_suspension_is_no_wait_for_those_who_join),
         cmocka_unit_test(a_lack_of_descriptors_is_not_the_end_of_a_peer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

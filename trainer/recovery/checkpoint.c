@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Saves into FILE.tmp beside the target and renames it; on failure FILE.tmp is removed. If two
- * processes save at once, the one that began last succeeds, and the other one fails. A file is
+ * Saves into a file beside the target whose name no other writer uses, and renames it; on failure
+ * it is removed. Each writer begins by removing the files of the others, so if two processes save
+ * at once, the one that began last succeeds, and the other one finds no file to rename. A file is
  * loaded only if all names, shapes and checksums are right: a file of another model is CT_EINVAL
  * with the first difference, a damaged one CT_EFORMAT. The caller closes an opened file.
  */
@@ -9,9 +10,11 @@
 
 #include "common/alloc.h"
 #include "common/file.h"
+#include "common/hash.h"
 #include "common/num.h"
 #include "trainer/formats/checksum.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -22,9 +25,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Processes that save at once may remove each other's new file. One gives up after this many times.
- */
-#define ATTEMPTS 10
+/* A temporary file has the checkpoint's name, ".", so many hexadecimal digits and the suffix. */
+#define DIGITS 16
+#define SUFFIX ".tmp"
 
 /* Weight and bias of each layer, among the parameters and in each optimizer state. */
 #define TENSORS_MAX (2 * CT_LAYERS_MAX * (1 + CT_OPTIMIZER_STATES_MAX))
@@ -56,7 +59,20 @@ static bool describe(const struct ct_state_view *state, size_t i, struct ct_tens
 
 static char *temporary_path(const char *path)
 {
-    return ct_asprintf("%s.tmp", path);
+    struct ct_hash_key key;
+    ct_hash_key_random(&key);
+    return ct_asprintf("%s.%0*" PRIx64 SUFFIX, path, DIGITS, key.k0 ^ key.k1);
+}
+
+size_t ct_checkpoint_temporary_of(const char *name)
+{
+    const size_t tail = 1 + DIGITS + strlen(SUFFIX);
+    size_t len = strlen(name);
+    if (len <= tail || strcmp(name + len - strlen(SUFFIX), SUFFIX) != 0) {
+        return 0;
+    }
+    const char *dot = name + len - tail;
+    return *dot == '.' && strspn(dot + 1, "0123456789abcdef") == DIGITS ? len - tail : 0;
 }
 
 static int cannot_write(const char *path, const char *temporary, int errnum, struct ct_err *err)
@@ -65,29 +81,37 @@ static int cannot_write(const char *path, const char *temporary, int errnum, str
                       "cannot write checkpoint %s (by way of %s)", path, temporary);
 }
 
-/* Removes the file that is there, and makes a new one. A killed writer may have left the old one.
- * If a process still writes it, is_named() tells that process that another one has begun after it.
- * Two processes that wrote into one file would leave a mixture. Returns the descriptor, or a code.
- */
-static int make_temporary(const char *path, const char *temporary, struct ct_err *err)
+/* Removes the temporary files of this checkpoint: what killed writers have left, and those of
+ * processes that still write, which must not replace the file of one that has begun after them. In
+ * a folder that cannot be read they stay. */
+static int remove_temporaries(const char *path, struct ct_err *err)
 {
-    int fd = -1, saved = EEXIST;
-    for (int i = 0; fd < 0 && saved == EEXIST && i < ATTEMPTS; i++) {
-        if (unlink(temporary) != 0 && errno != ENOENT) {
-            return cannot_write(path, temporary, errno, err);
-        }
-        fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        saved = errno;
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    size_t len = strlen(name);
+    char *folder = ct_asprintf("%.*s.", (int)(name - path), path);
+    if (folder == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    return fd >= 0 ? fd : cannot_write(path, temporary, saved, err);
+    DIR *d = opendir(folder);
+    ct_free(folder);
+    const struct dirent *entry;
+    while (d != NULL && (entry = readdir(d)) != NULL) {
+        size_t of = ct_checkpoint_temporary_of(entry->d_name);
+        if (of > 0 && of == len && strncmp(entry->d_name, name, len) == 0) {
+            (void)unlinkat(dirfd(d), entry->d_name, 0);
+        }
+    }
+    if (d != NULL) {
+        (void)closedir(d);
+    }
+    return 0;
 }
 
-/* Does the name still lead to the file that is open? */
-static bool is_named(int fd, const char *name)
+/* Returns the descriptor, or a code. */
+static int make_temporary(const char *path, const char *temporary, struct ct_err *err)
 {
-    struct stat ours, named;
-    return fstat(fd, &ours) == 0 && lstat(name, &named) == 0 && ours.st_dev == named.st_dev &&
-           ours.st_ino == named.st_ino;
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return fd >= 0 ? fd : cannot_write(path, temporary, errno, err);
 }
 
 int ct_checkpoint_probe(const char *path, struct ct_err *err)
@@ -102,21 +126,13 @@ int ct_checkpoint_probe(const char *path, struct ct_err *err)
     if (temporary == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    const int flags = O_WRONLY | O_CLOEXEC | O_NOFOLLOW;
-    int fd = open(temporary, flags | O_CREAT | O_EXCL, 0666);
-    bool made = fd >= 0;
-    if (!made && errno == EEXIST) { /* perhaps a process is writing it, so it stays as it is */
-        fd = open(temporary, flags);
-    }
-    int rc = fd >= 0 ? 0 : cannot_write(path, temporary, errno, err);
+    int fd = make_temporary(path, temporary, err);
     if (fd >= 0) {
         (void)close(fd);
-    }
-    if (made) {
         (void)unlink(temporary);
     }
     ct_free(temporary);
-    return rc;
+    return fd >= 0 ? 0 : fd;
 }
 
 /* The numbers of the metadata as text. */
@@ -171,18 +187,14 @@ static int save_to(int fd, const char *temporary, const char *path,
         int saved = errno;
         rc = ct_err_sys(err, CT_EIO, saved, "cannot sync");
     }
-    bool ours = is_named(fd, temporary);
-    if (rc == 0 && !ours) {
-        rc = ct_err_set(err, CT_EBUSY, "another process has begun to write it, too");
-    }
     if (rc == 0 && rename(temporary, path) != 0) {
         int saved = errno;
-        rc = ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot rename");
+        rc = saved == ENOENT
+                 ? ct_err_set(err, CT_EBUSY, "another process has begun to write it, too")
+                 : ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot rename");
     }
     if (rc != 0) {
-        if (ours) {
-            (void)unlink(temporary);
-        }
+        (void)unlink(temporary);
         (void)ct_err_wrap(err, "checkpoint %s", temporary);
     }
     (void)close(fd); /* after fsync() nothing is left that could fail */
@@ -196,8 +208,11 @@ int ct_checkpoint_save(const char *path, const struct ct_state_view *state,
     if (temporary == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    int fd = make_temporary(path, temporary, err);
-    int rc = fd >= 0 ? save_to(fd, temporary, path, state, point, err) : fd;
+    int rc = remove_temporaries(path, err);
+    if (rc == 0) {
+        int fd = make_temporary(path, temporary, err);
+        rc = fd >= 0 ? save_to(fd, temporary, path, state, point, err) : fd;
+    }
     if (rc == 0) {
         rc = ct_file_sync_folder(path, err); /* without this the rename may be lost */
     }

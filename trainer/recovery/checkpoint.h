@@ -32,14 +32,17 @@ struct ct_state_view {
     float *state[CT_OPTIMIZER_STATES_MAX]; /* NULL after the optimizer's last one */
 };
 
-/* Checks that a checkpoint can be written there, by creating the temporary file once, so that a
- * long training does not end without one. A temporary file that is there stays as it is. The
- * message names both files. */
+/* Checks that a checkpoint can be written there, by creating a temporary file once, so that a long
+ * training does not end without one. The message names both files. */
 CT_MUST_CHECK int ct_checkpoint_probe(const char *path, struct ct_err *err);
 
 /* CT_EBUSY if another process has begun to save to this path meanwhile. */
 CT_MUST_CHECK int ct_checkpoint_save(const char *path, const struct ct_state_view *state,
                                      const struct ct_progress_point *point, struct ct_err *err);
+
+/* Returns how much of this file name is that of the checkpoint whose temporary file has it; 0 = it
+ * is no name of a temporary file. */
+size_t ct_checkpoint_temporary_of(const char *name);
 
 /* Opens a checkpoint and checks that it is complete, down to the checksum of its bytes, and fits
  * this layout and optimizer. CT_EFORMAT if it is damaged, CT_EINVAL if it is of another model. A

@@ -34,14 +34,14 @@ char *ct_checkpoint_dir_path(const char *dir, int64_t step)
     return ct_asprintf("%s/" PREFIX "%0*" PRId64 SUFFIX, dir, DIGITS, step);
 }
 
-/* Returns the step in a checkpoint's name that ends with `suffix`; -1 for any other name, also for
- * one with more leading zeros than ours have, since a step must lead back to its file. */
-static int64_t step_of(const char *name, const char *suffix)
+/* Returns the step in a checkpoint's name; -1 for any other name, also for one with more leading
+ * zeros than ours have, since a step must lead back to its file. */
+static int64_t step_of(const char *name)
 {
-    size_t len = strlen(name), prefix = strlen(PREFIX), tail = strlen(suffix);
+    size_t len = strlen(name), prefix = strlen(PREFIX), tail = strlen(SUFFIX);
     char digits[20];
     if (len < prefix + DIGITS + tail || len - prefix - tail >= sizeof digits ||
-        strncmp(name, PREFIX, prefix) != 0 || strcmp(name + len - tail, suffix) != 0) {
+        strncmp(name, PREFIX, prefix) != 0 || strcmp(name + len - tail, SUFFIX) != 0) {
         return -1;
     }
     size_t count = len - prefix - tail;
@@ -76,7 +76,7 @@ static int read_steps(const char *dir, struct ct_buf *found)
     do {
         errno = 0; /* so that a failure of readdir() differs from the end */
         entry = readdir(d);
-        int64_t step = entry != NULL ? step_of(entry->d_name, SUFFIX) : -1;
+        int64_t step = entry != NULL ? step_of(entry->d_name) : -1;
         if (entry == NULL) {
             failed = errno;
         } else if (step >= 0 && ct_buf_append(found, &step, sizeof step) != 0) {
@@ -210,7 +210,10 @@ static int remove_half_written(const char *dir, struct ct_err *err)
         return ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot open the folder %s", dir);
     }
     for (struct dirent *entry; (entry = readdir(d)) != NULL;) {
-        if (step_of(entry->d_name, SUFFIX ".tmp") >= 0) {
+        char name[sizeof entry->d_name];
+        (void)snprintf(name, sizeof name, "%.*s", (int)ct_checkpoint_temporary_of(entry->d_name),
+                       entry->d_name);
+        if (step_of(name) >= 0) {
             (void)unlinkat(fd, entry->d_name, 0);
         }
     }

@@ -208,7 +208,7 @@ class TrainCheckpoints(testlib.Case):
         raw[-5] ^= 1
         self.path(four).write_bytes(raw)
         self.path(three).write_bytes(self.path(three).read_bytes()[:1000])
-        (self.folder / "step-000000009999.safetensors.tmp").write_bytes(b"half")
+        (self.folder / "step-000000009999.safetensors.0123456789abcdef.tmp").write_bytes(b"half")
         result = self.train(*self.going_on, *every, "--checkpoint", self.final)
         warnings = result.err.splitlines()
         self.assertEqual(len(warnings), 2, result)

@@ -7,28 +7,49 @@
 #include "tests/lib/tmpdir.h"
 #include "trainer/recovery/checkpoint.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-/* The temporary file that another process replaces while it is brought to the disk; NULL = none. */
-static const char *replaced;
+/* What happens once while a file is brought to the disk, or before it gets its name; NULL = nothing
+ * does. */
+static void (*on_fsync)(void), (*on_rename)(void);
+static bool disk_fails;
+
+static void happen(void (**what)(void))
+{
+    void (*now)(void) = *what;
+    *what = NULL;
+    if (now != NULL) {
+        now();
+    }
+}
 
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 int __wrap_fsync(int fd)
 {
-    if (replaced != NULL) {
-        assert_int_equal(unlink(replaced), 0);
-        FILE *half = fopen(replaced, "we");
-        assert_non_null(half);
-        assert_true(fputs("half", half) >= 0);
-        assert_int_equal(fclose(half), 0);
-        replaced = NULL;
+    happen(&on_fsync);
+    if (disk_fails) {
+        errno = EIO;
+        return -1;
     }
     return __real_fsync(fd);
+}
+
+int __real_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to);
+int __wrap_rename(const char *from, const char *to)
+{
+    happen(&on_rename);
+    return __real_rename(from, to);
 }
 
 static struct ct_layout make_layout(size_t hidden)
@@ -60,6 +81,18 @@ static void free_state(struct ct_state_view *view)
     free(view->state[1]);
 }
 
+static int count_files(const char *dir)
+{
+    int count = 0;
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (const struct dirent *entry; (entry = readdir(d)) != NULL;) {
+        count += entry->d_name[0] != '.';
+    }
+    assert_int_equal(closedir(d), 0);
+    return count;
+}
+
 static void check_round_trip(enum ct_optimizer_kind optimizer)
 {
     char *dir = ct_tmpdir_new();
@@ -88,10 +121,7 @@ static void check_round_trip(enum ct_optimizer_kind optimizer)
     assert_non_null(ct_safetensors_find(&file, optimizer == CT_OPTIMIZER_SGD
                                                    ? "optim.momentum.layers.0.weight"
                                                    : "optim.exp_avg_sq.layers.0.weight"));
-    /* Nothing else is left in the folder. */
-    char *temporary = ct_tmpdir_path(dir, "c.safetensors.tmp");
-    assert_int_equal(access(temporary, F_OK), -1);
-    free(temporary);
+    assert_int_equal(count_files(dir), 1);
     ct_safetensors_fini(&file);
     free_state(&saved);
     free_state(&loaded);
@@ -179,26 +209,6 @@ static void test_unwritable_paths_are_found_early(void **state)
     ct_tmpdir_free(dir);
 }
 
-static void test_a_failed_save_keeps_the_old_file(void **state)
-{
-    (void)state;
-    char *dir = ct_tmpdir_new();
-    char *path = ct_tmpdir_write(dir, "c", "old", 3);
-    char *blocker = ct_tmpdir_path(dir, "c.tmp");
-    assert_int_equal(mkdir(blocker, 0700), 0);
-    struct ct_layout layout = make_layout(7);
-    struct ct_state_view saved = make_state(&layout, CT_OPTIMIZER_SGD, 1);
-    const struct ct_progress_point point = {.step = 1, .epoch = 1, .seed = 1};
-    assert_true(ct_checkpoint_save(path, &saved, &point, NULL) < 0);
-    struct stat st;
-    assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_size, 3);
-    free_state(&saved);
-    free(blocker);
-    free(path);
-    ct_tmpdir_free(dir);
-}
-
 static void expect_text(const char *path, const char *want)
 {
     char text[16] = "";
@@ -208,50 +218,100 @@ static void expect_text(const char *path, const char *want)
     assert_int_equal(close(fd), 0);
 }
 
-/* A process that starts, and one that saves, write nothing into the file of one that saves. */
-static void test_the_file_of_another_writer_is_left_alone(void **state)
+static int save_small(const char *path, struct ct_err *err)
 {
-    (void)state;
-    char *dir = ct_tmpdir_new();
-    char *path = ct_tmpdir_path(dir, "c");
-    char *temporary = ct_tmpdir_write(dir, "c.tmp", "theirs", 6);
-    int theirs = open(temporary, O_RDWR | O_CLOEXEC);
     struct ct_layout layout = make_layout(7);
     struct ct_state_view saved = make_state(&layout, CT_OPTIMIZER_SGD, 1);
     const struct ct_progress_point point = {.step = 1, .epoch = 1, .seed = 1};
-    struct stat st;
-    assert_int_equal(ct_checkpoint_probe(path, NULL), 0);
-    expect_text(temporary, "theirs");
-    assert_int_equal(ct_checkpoint_save(path, &saved, &point, NULL), 0);
-    assert_int_equal(fstat(theirs, &st), 0);
-    assert_int_equal(st.st_size, 6);
-    assert_int_equal(access(temporary, F_OK), -1);
-    assert_int_equal(close(theirs), 0);
+    int rc = ct_checkpoint_save(path, &saved, &point, err);
     free_state(&saved);
-    free(temporary);
-    free(path);
-    ct_tmpdir_free(dir);
+    return rc;
 }
 
-static void test_half_a_file_of_another_writer_does_not_replace_the_old_one(void **state)
+static void test_a_failed_save_keeps_the_old_file(void **state)
 {
     (void)state;
     char *dir = ct_tmpdir_new();
     char *path = ct_tmpdir_write(dir, "c", "old", 3);
-    char *temporary = ct_tmpdir_path(dir, "c.tmp");
-    struct ct_layout layout = make_layout(7);
-    struct ct_state_view saved = make_state(&layout, CT_OPTIMIZER_SGD, 1);
-    const struct ct_progress_point point = {.step = 1, .epoch = 1, .seed = 1};
-    struct ct_err err = {0};
-    replaced = temporary;
-    assert_int_equal(ct_checkpoint_save(path, &saved, &point, &err), CT_EBUSY);
-    assert_non_null(strstr(err.text, "c.tmp: another process"));
+    disk_fails = true;
+    int rc = save_small(path, NULL);
+    disk_fails = false;
+    assert_int_equal(rc, CT_EIO);
     expect_text(path, "old");
-    expect_text(temporary, "half");
-    free_state(&saved);
-    free(temporary);
+    assert_int_equal(count_files(dir), 1);
     free(path);
     ct_tmpdir_free(dir);
+}
+
+/* Files that killed writers have left do not fill the disk. What has another name stays. */
+static void test_a_save_removes_what_killed_writers_have_left(void **state)
+{
+    static const char *const names[] = {
+        "c.0123456789abcdef.tmp", /* of this checkpoint */
+        "c.fedcba9876543210.tmp", "b.0123456789abcdef.tmp", "cc.0123456789abcdef.tmp",
+        "c.0123456789abcdeg.tmp", "c.123456789abcdef.tmp",  "c.tmp",
+        ".0123456789abcdef.tmp",
+    };
+    (void)state;
+    char *dir = ct_tmpdir_new();
+    char *path = ct_tmpdir_path(dir, "c");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        free(ct_tmpdir_write(dir, names[i], "half", 4));
+    }
+    assert_int_equal(ct_checkpoint_probe(path, NULL), 0);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *name = ct_tmpdir_path(dir, names[i]);
+        expect_text(name, "half"); /* perhaps a process still writes it */
+        free(name);
+    }
+    assert_int_equal(save_small(path, NULL), 0);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *name = ct_tmpdir_path(dir, names[i]);
+        assert_int_equal(access(name, F_OK), i < 2 ? -1 : 0);
+        free(name);
+    }
+    free(path);
+    ct_tmpdir_free(dir);
+}
+
+static char *contested;
+
+/* Another process begins to save to the same name, and is killed at its first byte. */
+static void begin_elsewhere(void)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const struct rlimit none = {0};
+        if (setrlimit(RLIMIT_CORE, &none) == 0 && setrlimit(RLIMIT_FSIZE, &none) == 0) {
+            (void)save_small(contested, NULL);
+        }
+        _exit(1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGXFSZ);
+}
+
+/* The one that began first had looked at the name of its file before it renamed what was there
+ * then: the empty file of the other one. */
+static void test_half_a_file_of_another_writer_does_not_replace_the_old_one(void **state)
+{
+    (void)state;
+    for (int late = 0; late < 2; late++) {
+        char *dir = ct_tmpdir_new();
+        struct ct_err err = {0};
+        contested = ct_tmpdir_write(dir, "c", "old", 3);
+        *(late != 0 ? &on_rename : &on_fsync) = begin_elsewhere;
+        assert_int_equal(save_small(contested, &err), CT_EBUSY);
+        assert_non_null(strstr(err.text, ".tmp: another process has begun to write it, too"));
+        expect_text(contested, "old");
+        assert_int_equal(count_files(dir), 2);
+        assert_int_equal(save_small(contested, NULL), 0);
+        assert_int_equal(count_files(dir), 1);
+        free(contested);
+        ct_tmpdir_free(dir);
+    }
 }
 
 struct save_case {
@@ -287,7 +347,7 @@ int main(void)
         cmocka_unit_test(test_metadata_are_checked),
         cmocka_unit_test(test_unwritable_paths_are_found_early),
         cmocka_unit_test(test_a_failed_save_keeps_the_old_file),
-        cmocka_unit_test(test_the_file_of_another_writer_is_left_alone),
+        cmocka_unit_test(test_a_save_removes_what_killed_writers_have_left),
         cmocka_unit_test(test_half_a_file_of_another_writer_does_not_replace_the_old_one),
         cmocka_unit_test(test_saving_survives_lack_of_memory),
     };

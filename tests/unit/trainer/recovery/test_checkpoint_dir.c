@@ -143,7 +143,7 @@ static void test_only_names_of_ours_count(void **state)
     static const char *const others[] = {
         "step-1.safetensors",
         "step-00000000000x.safetensors",
-        "step-000000000005.safetensors.tmp",
+        "step-000000000005.safetensors.0123456789abcdef.tmp",
         "step-000000000006.safetensors.torn",
         "model.safetensors",
         "step-99999999999999999999.safetensors",
@@ -337,16 +337,17 @@ static void test_start_makes_the_folder_ready(void **state)
     struct ct_err err = {0};
     save(&f, 10, 10);
     save(&f, 20, 20);
-    free(ct_tmpdir_write(f.dir, "step-000000000030.safetensors.tmp", "x", 1));
-    free(ct_tmpdir_write(f.dir, "other.tmp", "x", 1));
+    static const char left[] = "step-000000000030.safetensors.0123456789abcdef.tmp";
+    free(ct_tmpdir_write(f.dir, left, "x", 1));
+    free(ct_tmpdir_write(f.dir, "other.0123456789abcdef.tmp", "x", 1));
     assert_int_equal(ct_checkpoint_dir_start(f.dir, 10, false, &err), CT_EINVAL);
     assert_non_null(strstr(err.text, "step 20, beyond step 10"));
     assert_non_null(strstr(err.text, "--resume auto"));
     assert_int_equal(ct_checkpoint_dir_start(f.dir, 10, true, NULL), 0);
     expect_steps(&f, (int64_t[]){10}, 1);
     char *torn = ct_tmpdir_path(f.dir, "step-000000000020.safetensors.torn");
-    char *half = ct_tmpdir_path(f.dir, "step-000000000030.safetensors.tmp");
-    char *other = ct_tmpdir_path(f.dir, "other.tmp");
+    char *half = ct_tmpdir_path(f.dir, left);
+    char *other = ct_tmpdir_path(f.dir, "other.0123456789abcdef.tmp");
     assert_int_equal(access(torn, F_OK), 0);
     assert_int_equal(access(half, F_OK), -1);
     assert_int_equal(access(other, F_OK), 0);

@@ -13,7 +13,9 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,11 +33,28 @@ static void store_double(double *to, double value)
     __atomic_store(to, &value, __ATOMIC_RELAXED);
 }
 
+/* The pid of this process, also after a fork. getpid() is a system call, for which a short
+ * collective has no time. */
+static _Atomic int64_t own_pid;
+
+static void note_pid(void)
+{
+    atomic_store_explicit(&own_pid, getpid(), memory_order_relaxed);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, note_pid); /* without memory, forks are not told apart */
+}
+
 void progress_map(struct progress_page *page, const char *value)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     char path[PATH_LONGEST];
     int64_t offset;
     struct stat st;
+    (void)pthread_once(&once, watch_forks);
+    note_pid();
     *page = (struct progress_page){0};
     if (value == NULL || ct_progress_parse(value, path, sizeof(path), &offset) != 0) {
         return;
@@ -63,6 +82,14 @@ void progress_map(struct progress_page *page, const char *value)
 static int64_t writer_of(const struct ct_progress_slot *slot)
 {
     return __atomic_load_n(&slot->writer, __ATOMIC_RELAXED);
+}
+
+/* Returns the slot; NULL if another process writes it, such as the worker whose child this is. */
+static struct ct_progress_slot *own_slot(const struct progress_page *page)
+{
+    struct ct_progress_slot *slot = page->slot;
+    int64_t own = atomic_load_explicit(&own_pid, memory_order_relaxed);
+    return slot != NULL && writer_of(slot) == own ? slot : NULL;
 }
 
 static bool lives(int64_t pid)
@@ -101,8 +128,9 @@ void progress_renew(struct progress_page *page)
 
 void progress_stay(struct progress_page *page, uint32_t stay)
 {
-    if (page->slot != NULL && writer_of(page->slot) == getpid()) {
-        __atomic_store_n(&page->slot->stay, stay, __ATOMIC_RELEASE);
+    struct ct_progress_slot *slot = own_slot(page);
+    if (slot != NULL) {
+        __atomic_store_n(&slot->stay, stay, __ATOMIC_RELEASE);
     }
 }
 
@@ -134,18 +162,20 @@ static void stamp(struct ct_progress_slot *slot, uint64_t where)
 
 uint64_t progress_begin_wait(struct progress_page *page)
 {
-    if (page == NULL || page->slot == NULL) {
+    struct ct_progress_slot *slot = page != NULL ? own_slot(page) : NULL;
+    if (slot == NULL) {
         return 0;
     }
-    uint64_t before = __atomic_load_n(&page->slot->where, __ATOMIC_RELAXED);
-    stamp(page->slot, ct_progress_where(CT_PHASE_COLLECTIVE, ct_progress_step(before)));
+    uint64_t before = __atomic_load_n(&slot->where, __ATOMIC_RELAXED);
+    stamp(slot, ct_progress_where(CT_PHASE_COLLECTIVE, ct_progress_step(before)));
     return before;
 }
 
 void progress_end_wait(struct progress_page *page, uint64_t before)
 {
-    if (page != NULL && page->slot != NULL) {
-        stamp(page->slot, before);
+    struct ct_progress_slot *slot = page != NULL ? own_slot(page) : NULL;
+    if (slot != NULL) {
+        stamp(slot, before);
     }
 }
 
@@ -160,10 +190,15 @@ static void note_checkpoint(struct ct_progress_slot *slot, enum ct_phase next)
     }
 }
 
+static struct ct_progress_slot *slot_of(const struct ctw_job *job)
+{
+    return job != NULL ? own_slot(&job->progress) : NULL;
+}
+
 void ctw_progress(struct ctw_job *job, enum ctw_phase phase, int64_t step)
 {
-    if (job != NULL && job->progress.slot != NULL) {
-        struct ct_progress_slot *slot = job->progress.slot;
+    struct ct_progress_slot *slot = slot_of(job);
+    if (slot != NULL) {
         uint64_t where = ct_progress_where((enum ct_phase)phase, step);
         /* Nothing is done from "starting" to the first step, which after a restart may be any. */
         if (ct_progress_step(slot->where) != ct_progress_step(where) &&
@@ -180,15 +215,17 @@ void ctw_progress(struct ctw_job *job, enum ctw_phase phase, int64_t step)
 
 void ctw_progress_metrics(struct ctw_job *job, double loss, double samples_per_s)
 {
-    if (job != NULL && job->progress.slot != NULL) {
-        store_double(&job->progress.slot->loss, loss);
-        store_double(&job->progress.slot->rate, samples_per_s);
+    struct ct_progress_slot *slot = slot_of(job);
+    if (slot != NULL) {
+        store_double(&slot->loss, loss);
+        store_double(&slot->rate, samples_per_s);
     }
 }
 
 void ctw_progress_total(struct ctw_job *job, int64_t steps)
 {
-    if (job != NULL && job->progress.slot != NULL) {
-        STORE(job->progress.slot->total, steps);
+    struct ct_progress_slot *slot = slot_of(job);
+    if (slot != NULL) {
+        STORE(slot->total, steps);
     }
 }

@@ -26,11 +26,14 @@ void progress_close(struct progress_page *page);
 /* Resets the page as for a process that has just begun, except what progress_stay() has set. */
 void progress_renew(struct progress_page *page);
 
-/* Publishes a ct_generation_word() of an enum ct_stay. Does nothing in a process that has not
- * opened the slot, such as a fork of the one that has. */
+/* All that is told below, and by ctw_progress() and its like, counts only in the process that has
+ * opened the slot: what a child of it does, such as a data loader, is no progress of the worker. */
+
+/* Publishes a ct_generation_word() of an enum ct_stay. */
 void progress_stay(struct progress_page *page, uint32_t stay);
 
-/* Publishes that a restart of this worker cannot help. The next progress_open() clears it. */
+/* Publishes that a restart of this worker cannot help; any process may. The next progress_open()
+ * clears it. */
 void progress_permanent(struct progress_page *page);
 
 /* Enclose a wait for peers: the phase becomes COLLECTIVE, then again what it was. `page` may be

@@ -234,9 +234,9 @@ class Worker(python_package.Case):
         self.assert_keeps_its_progress("ctworker.report_error('x', permanent=True)")
 
     def test_a_child_that_opens_the_job_keeps_the_progress_of_its_parent(self):
-        """As a data loader that is spawned does, which imports the main script again."""
+        """As a data loader that is spawned does, which imports the main script again, and tells what it does."""
         self.assert_keeps_its_progress(
-            "subprocess.run([sys.executable, '-c', 'import ctworker; ctworker.job()'], check=True)"
+            "subprocess.run([sys.executable, '-c', 'import ctworker; ctworker.progress(0)'], check=True)"
         )
 
     def test_a_fork_does_not_use_the_connection_of_its_parent(self):

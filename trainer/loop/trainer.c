@@ -18,6 +18,7 @@
 #include "trainer/session/gpu_backup.h"
 #include "trainer/session/stages.h"
 #include "trainer/session/step_resume.h"
+#include "worker/comm/comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,15 +44,15 @@ static enum ct_precision precision_of(enum ct_precision_choice choice)
 }
 
 /* Rank 0 tells what it computes on, and the others compare. With --device auto a rank may have
- * chosen otherwise, as when it has lost its GPU: then all would wait for each other in vain. */
+ * chosen otherwise, as when it has lost its GPU: then all would wait for each other in vain. They
+ * wait for rank 0 as long as they would for the communicator that comes next. */
 static int agree_on_device(struct ct_trainer *t, struct ct_err *err)
 {
     static const char *const names[] = {[CT_DEVICE_CPU] = "a CPU", [CT_DEVICE_CUDA] = "a GPU"};
     const struct ctw_env *env = ctw_job_env(t->job);
     const char own = (char)('0' + (int)t->dev->kind);
     char key[32];
-    void *told;
-    size_t len;
+    struct ct_buf told = CT_BUF_INIT;
     if (t->options.device != CT_CHOOSE_AUTO || !env->launched || env->world_size == 1) {
         return 0;
     }
@@ -59,12 +60,13 @@ static int agree_on_device(struct ct_trainer *t, struct ct_err *err)
     if (env->rank == 0) {
         return ctw_job_set(t->job, key, &own, 1, err);
     }
-    int rc = ctw_job_get(t->job, key, &told, &len, err);
+    int rc = ctw_job_get_within(t->job, key, COMM_TIMEOUT_MS, &told, err);
+    bool same = rc == 0 && told.len == 1 && *(const char *)ct_buf_bytes(&told) == own;
+    ct_buf_fini(&told);
     if (rc != 0) {
+        (void)ct_err_wrap(err, "cannot learn what rank 0 computes on");
         return rc;
     }
-    bool same = len == 1 && *(const char *)told == own;
-    ct_free(told);
     return same ? 0
                 : ct_err_set(err, CT_EIO,
                              "rank %d has chosen %s, but rank 0 has not: is a GPU lost, or its "

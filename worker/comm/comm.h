@@ -91,6 +91,10 @@ int comm_end_call(struct ctw_comm *comm, int rc, const char *what, struct ct_err
 /* Returns the stored failure. Every call on a communicator that has ended gives it. */
 int comm_refuse_dead(const struct ctw_comm *comm, const char *what, struct ct_err *err);
 
+/* Longest wait of a communicator whose options say nothing: the default of the NCCL watchdog in
+ * PyTorch. */
+#define COMM_TIMEOUT_MS (600 * 1000)
+
 /* What a back end gets to open itself. The store is passed as two functions, because the NCCL back
  * end is a module that links neither the job nor the store client. */
 struct comm_setup {

@@ -139,7 +139,13 @@ static int await_key(struct ctw_job *job, const char *full, int64_t timeout_ms, 
         ct_deadline_put_off(&deadline, began, ct_clock_now(NULL));
         left = ct_deadline_left_ms(NULL, deadline);
     } while (rc == CT_ETIMEDOUT && left != 0 && !order_reader_ended(&job->handover));
-    return rc == CT_ETIMEDOUT && left != 0 ? order_reader_check(&job->handover, err) : rc;
+    if (rc == CT_ETIMEDOUT && left != 0) {
+        return order_reader_check(&job->handover, err);
+    }
+    return rc == CT_ETIMEDOUT /* of the last slice */
+               ? ct_err_set(err, rc, "'%.200s' did not come into the store within %lld ms", full,
+                            (long long)timeout_ms)
+               : rc;
 }
 
 int ctw_job_get_within(struct ctw_job *job, const char *key, int64_t timeout_ms, struct ct_buf *out,

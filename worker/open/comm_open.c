@@ -9,9 +9,6 @@
 
 #include <stdio.h>
 
-/* The default of the NCCL watchdog in PyTorch. */
-#define DEFAULT_TIMEOUT_MS (600 * 1000)
-
 static int check_order(const struct ctw_comm_options *options, int size, struct ct_err *err)
 {
     if (options->order == CTW_ORDER_TREE && size > 1 && options->backend == CTW_BACKEND_NCCL &&
@@ -63,7 +60,7 @@ int ctw_comm_open(struct ctw_job *job, const struct ctw_comm_options *options,
     bool several = job->env.local_world_size < job->env.world_size;
     struct comm_origin origin = {
         .job = job,
-        .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : DEFAULT_TIMEOUT_MS,
+        .timeout_ms = use->timeout_ms > 0 ? use->timeout_ms : COMM_TIMEOUT_MS,
         .order = use->order,
     };
     (void)snprintf(origin.name, sizeof(origin.name), "comm/%u", job->comms++);

@@ -9,6 +9,7 @@
 #include "tests/lib/tmpdir.h"
 #include "trainer/loop/param_hash.h"
 #include "trainer/loop/train.h"
+#include "worker/comm/comm.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -446,6 +447,53 @@ static void ranks_that_do_not_fill_a_pipeline_are_refused(void **state)
     expect_refusal(3, &scenario, CT_EINVAL, "--pipeline-stages");
 }
 
+/* -1: a rank is to wait for the device of rank 0 in vain, which gives for how long it wants to. */
+static int64_t device_wait_ms;
+
+int __real_ctw_job_get_within(struct ctw_job *job, const char *key, int64_t timeout_ms,
+                              struct ct_buf *out, struct ct_err *err);
+int __wrap_ctw_job_get_within(struct ctw_job *job, const char *key, int64_t timeout_ms,
+                              struct ct_buf *out, struct ct_err *err);
+int __wrap_ctw_job_get_within(struct ctw_job *job, const char *key, int64_t timeout_ms,
+                              struct ct_buf *out, struct ct_err *err)
+{
+    if (device_wait_ms < 0 && strncmp(key, "device/", 7) == 0) {
+        device_wait_ms = timeout_ms;
+        return ct_err_set(err, CT_ETIMEDOUT, "it did not come");
+    }
+    return __real_ctw_job_get_within(job, key, timeout_ms, out, err);
+}
+
+static void begin_without_rank_0(int rank, void *data)
+{
+    const struct ctw_job_options soon = {.timeout_ms = SHORT_MS};
+    struct ct_train_options options = small;
+    struct ct_trainer *trainer = NULL;
+    struct ctw_job *job = NULL;
+    struct ct_err err = {0};
+    (void)rank;
+    (void)data;
+    options.device = CT_CHOOSE_AUTO;
+    device_wait_ms = -1;
+    CHECK(ctw_job_open(&soon, &job, NULL) == 0);
+    CHECK(ct_trainer_new(&options, job, NULL, NULL, &trainer, &err) == CT_ETIMEDOUT);
+    rank_check_text(&err, "cannot learn what rank 0 computes on: it did not come");
+    CHECK(device_wait_ms == COMM_TIMEOUT_MS);
+    ctw_job_free(job);
+}
+
+/* A rank that came late had the time of a communicator, but its peers had given up after half of
+ * it, with no word of whom they had waited for. */
+static void rank_0_is_awaited_like_any_other(void **state)
+{
+    static const int two[] = {1, 1, 0};
+    (void)state;
+    ranks.hosts = two;
+    ranks.world_size = 2;
+    ranks_start_one(1, begin_without_rank_0, NULL);
+    ranks_join();
+}
+
 static void without_a_gpu_only_cuda_is_refused(void **state)
 {
     (void)state;
@@ -486,6 +534,7 @@ int main(void)
         RANKS_TEST_SHARING(hosts_that_are_no_balanced_tree_are_refused_by_consistent_training,
                            outcomes),
         RANKS_TEST_SHARING(ranks_that_do_not_fill_a_pipeline_are_refused, outcomes),
+        RANKS_TEST_SHARING(rank_0_is_awaited_like_any_other, outcomes),
         RANKS_TEST_SHARING(without_a_gpu_only_cuda_is_refused, outcomes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,10 +39,12 @@ static int check(int gpus, const struct ctw_job *job, struct ct_err *err)
                           "start one worker, or leave --gpus out",
                           gpus, workers);
     }
-    /* If there is no device at all, opening one gives the better message. */
+    /* If there is no device at all, opening one gives the better message. In a later generation a
+     * device has been lost, and another machine may take the place of this one. */
     if (count > 0 && count < gpus) {
-        return ct_err_set(err, CT_EUNSUPPORTED, "--gpus %d: there %s only %d CUDA device%s here",
-                          gpus, count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
+        int code = ctw_job_env(job)->generation > 0 ? CT_EIO : CT_EUNSUPPORTED;
+        return ct_err_set(err, code, "--gpus %d: there %s only %d CUDA device%s here", gpus,
+                          count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
     }
     return 0;
 }

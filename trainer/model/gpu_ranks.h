@@ -13,8 +13,9 @@
 typedef int (*ct_rank_fn)(struct ctw_job *job, void *data, struct ct_err *err);
 
 /* Calls `run` for ranks 0 to gpus - 1, for rank 0 on the calling thread, and waits for all.
- * CT_EUNSUPPORTED if there are fewer GPUs, CT_EINVAL if `job` is a worker with peers. Otherwise
- * returns what `run` did; of several failures, the one that caused the others. */
+ * CT_EUNSUPPORTED if there are fewer GPUs (CT_EIO if that is new, after the first generation),
+ * CT_EINVAL if `job` is a worker with peers. Otherwise returns what `run` did; of several failures,
+ * the one that caused the others. */
 CT_MUST_CHECK int ct_gpu_ranks_run(int gpus, struct ctw_job *job, ct_rank_fn run, void *data,
                                    struct ct_err *err);
 

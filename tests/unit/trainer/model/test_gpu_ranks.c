@@ -13,6 +13,16 @@
 
 #define GPUS 4
 
+/* How many GPUs there are; 0 = as many as there really are. */
+static int pretended;
+
+int __real_ct_device_cuda_count(void);
+int __wrap_ct_device_cuda_count(void);
+int __wrap_ct_device_cuda_count(void)
+{
+    return pretended > 0 ? pretended : __real_ct_device_cuda_count();
+}
+
 /* Where there are GPUs, but fewer than the test wants ranks, the ranks are refused. */
 static int setup(void **state)
 {
@@ -76,6 +86,24 @@ static void the_failure_that_caused_the_others_is_told(void **state)
     }
 }
 
+/* A restart does not mend the options, but another machine may have the GPU that was lost. */
+static void a_gpu_that_is_missing_later_has_been_lost(void **state)
+{
+    (void)state;
+    struct scenario scenario = {0};
+    struct ctw_job job = {.env = {.world_size = 1, .local_world_size = 1, .node_count = 1}};
+    pretended = GPUS - 1;
+    for (int generation = 0; generation < 2; generation++) {
+        struct ct_err err = {0};
+        job.env.generation = generation;
+        assert_int_equal(ct_gpu_ranks_run(GPUS, &job, do_as_planned, &scenario, &err),
+                         generation > 0 ? CT_EIO : CT_EUNSUPPORTED);
+        assert_string_equal(err.text, "--gpus 4: there are only 3 CUDA devices here");
+    }
+    pretended = 0;
+    assert_int_equal(scenario.calls[0], 0);
+}
+
 static void one_of_several_workers_has_a_gpu_already(void **state)
 {
     (void)state;
@@ -105,6 +133,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_rank_has_a_thread_and_rank_0_the_callers, setup),
         cmocka_unit_test_setup(the_failure_that_caused_the_others_is_told, setup),
+        cmocka_unit_test(a_gpu_that_is_missing_later_has_been_lost),
         cmocka_unit_test(one_of_several_workers_has_a_gpu_already),
         cmocka_unit_test_setup(survives_allocation_failures, setup),
     };

@@ -50,6 +50,22 @@ assert os.waitpid(child, 0)[1] == 0
 assert job.add("seen", 1) == 3
 """
 
+FORKED_PROGRESS = """
+import os
+job = ctworker.job()
+with job.phase(ctworker.Phase.DATA):
+    child = os.fork()
+if child == 0:  # it has left the block, too
+    for wrong in (lambda: job.progress(99), lambda: job.phase(ctworker.Phase.DATA).__enter__()):
+        try:
+            wrong()
+            os._exit(1)
+        except ValueError:
+            pass
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
 STORE = """
 import ctworker
 with ctworker.Job() as job:
@@ -243,6 +259,10 @@ class Worker(python_package.Case):
         """An answer went to whichever process read first."""
         result = self.python_job(1, FORK).wait()
         self.assertEqual(result.code, 0, result)
+
+    def test_a_fork_tells_no_progress_by_the_job_of_its_parent(self):
+        """A forked data loader that held it overwrote the step of the worker."""
+        self.assert_keeps_its_progress(FORKED_PROGRESS)
 
     def test_an_exception_of_a_recorded_function_is_the_reason(self):
         text = "import ctworker\n@ctworker.record\ndef main():\n    raise KeyError('lr')\nmain()"

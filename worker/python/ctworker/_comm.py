@@ -40,7 +40,7 @@ class Communicator:
         err = c.Err()
         options = c.CommOptions(timeout_ms=milliseconds(timeout))
         code = c.library.ctw_comm_open(
-            self._job.connected_handle, ctypes.byref(options), ctypes.byref(self._handle), ctypes.byref(err)
+            self._job.own_handle, ctypes.byref(options), ctypes.byref(self._handle), ctypes.byref(err)
         )
         check(code, err)
         self._job.communicators.add(self)

@@ -89,7 +89,8 @@ class Closable(Protocol):
 
 class Job:
     """The place of this process in its job. One thread at a time may use it, and only the process that has made
-    it: a fork has the connection of its parent, in which answers would go to the wrong one.
+    it: a fork has the connection of its parent, in which answers would go to the wrong one, and its progress,
+    which tells where the parent is.
 
     The environment is read at once. The store is connected with the first call that needs it."""
 
@@ -129,8 +130,8 @@ class Job:
         return self._handle
 
     @property
-    def connected_handle(self) -> ctypes.c_void_p:
-        """For calls that use a connection."""
+    def own_handle(self) -> ctypes.c_void_p:
+        """For calls that a fork must leave to the process that has made the job."""
         if self.forked:
             raise ValueError(f"process {self._pid} has made this job; its fork {os.getpid()} needs a Job() of its own")
         return self.handle
@@ -181,41 +182,43 @@ class Job:
         step = operator.index(step)  # that of numpy is no int
         if not 0 <= step < 2**63:
             raise ValueError(f"step {step} is not from 0 to 2**63 - 1")
+        handle = self.own_handle
         self._step, self._phase = step, phase
         if loss is not None or samples_per_s is not None:
             c.library.ctw_progress_metrics(
-                self.handle,
+                handle,
                 math.nan if loss is None else float(loss),
                 math.nan if samples_per_s is None else float(samples_per_s),
             )
         if total is not None:
-            c.library.ctw_progress_total(self.handle, operator.index(total))
-        c.library.ctw_progress(self.handle, phase, step)
+            c.library.ctw_progress_total(handle, operator.index(total))
+        c.library.ctw_progress(handle, phase, step)
 
     @contextlib.contextmanager
     def phase(self, phase: Phase) -> Iterator[None]:
         """What this process does until the end of the block; afterwards it does what it did before."""
-        before = self._phase
+        handle, before = self.own_handle, self._phase
         self._phase = phase
-        c.library.ctw_progress(self.handle, phase, self._step)
+        c.library.ctw_progress(handle, phase, self._step)
         try:
             yield
         finally:
             self._phase = before
-            c.library.ctw_progress(self.handle, before, self._step)
+            if not self.forked:  # a fork that is made in the block may leave it, too
+                c.library.ctw_progress(self.handle, before, self._step)
 
     # ---- the store
 
     def set(self, key: str, value: bytes) -> None:
         """Keys of an older generation are never seen."""
         err = c.Err()
-        check(c.library.ctw_job_set(self.connected_handle, _key(key), value, len(value), ctypes.byref(err)), err)
+        check(c.library.ctw_job_set(self.own_handle, _key(key), value, len(value), ctypes.byref(err)), err)
 
     def get(self, key: str) -> bytes:
         """Waits for the key."""
         err, value, size = c.Err(), ctypes.c_void_p(), ctypes.c_size_t()
         code = c.library.ctw_job_get(
-            self.connected_handle, _key(key), ctypes.byref(value), ctypes.byref(size), ctypes.byref(err)
+            self.own_handle, _key(key), ctypes.byref(value), ctypes.byref(size), ctypes.byref(err)
         )
         check(code, err)
         try:
@@ -229,7 +232,7 @@ class Job:
         delta = operator.index(delta)
         if not -(2**63) <= delta < 2**63:  # ctypes would cut it
             raise OverflowError(f"{delta} does not fit into 64 bits")
-        check(c.library.ctw_job_add(self.connected_handle, _key(key), delta, ctypes.byref(total), ctypes.byref(err)), err)
+        check(c.library.ctw_job_add(self.own_handle, _key(key), delta, ctypes.byref(total), ctypes.byref(err)), err)
         return total.value
 
     # ---- the end, and what stays

@@ -1,22 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A DDP program with the lines of docs/PYTHON.md. Rank 1 stands still in step 5, outside of any collective."""
+"""Runs the lines of docs/PYTHON.md in a DDP program of 10,000 steps. With the argument "hang", rank 1 stands still
+in the step with the number 5, outside of any collective."""
 
+import os
+import pathlib
+import re
+import sys
 import time
 
-import ctworker
 import torch
 import torch.distributed as dist
 
+
+class Loader:
+    def __len__(self):
+        return 10000
+
+    def __iter__(self):
+        for number in range(len(self)):
+            if number == 5 and sys.argv[1:] == ["hang"] and dist.get_rank() == 1:
+                print("standing still", flush=True)
+                time.sleep(1000)
+            yield torch.ones(8, 4), torch.zeros(8, 1)
+
+
+class Optimizer(torch.optim.SGD):
+    """Rank 1 leaves each step later than rank 0."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        time.sleep(0.2 * dist.get_rank())
+
+
 dist.init_process_group("gloo")
+print("the store listens at", os.environ["MASTER_PORT"], flush=True)
+loader = Loader()
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for step in range(20):
-    if step == 5 and dist.get_rank() == 1:
-        print("standing still", flush=True)
-        time.sleep(1000)
-    loss = model(torch.ones(8, 4)).square().mean()
-    optimizer.zero_grad()
-    with ctworker.phase(ctworker.Phase.COLLECTIVE):
-        loss.backward()
-    optimizer.step()
-    ctworker.progress(step + 1, loss=loss.item(), total=20)
+criterion = torch.nn.MSELoss()
+optimizer = Optimizer(model.parameters(), lr=0.01)
+page = pathlib.Path(__file__).parents[2] / "docs" / "PYTHON.md"
+exec(compile(re.search(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1], page, "exec"))

@@ -1,23 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package ctworker in a DDP program, and programs of JAX, with PyPI's current versions."""
 
+import os
+import re
 import subprocess
 import unittest
 
 import testlib
-from testlib import pytorch, python_package
+from testlib import program, pytorch, python_package, wait_until
 
 
-class DDP(pytorch.Case):
+class DDP(pytorch.Case, python_package.Case):
+    """The lines of docs/PYTHON.md, as they stand there."""
+
     python = pytorch.CURRENT
 
-    def test_a_hang_is_told_with_its_step(self):
+    def ddp_job(self, *options, arguments=()):
         env = {**python_package.environment(), "PYTHON_EXEC": self.python}
-        result = self.ctrun(
-            "-n", "2", "--hang-timeout", "5", "--on-hang", "abort", pytorch.PROGRAMS / "ddp_progress.py",
-            env=env, deadline=pytorch.LIMIT)  # fmt: skip
+        return self.start_ctrun("-n", "2", *options, pytorch.PROGRAMS / "ddp_progress.py", *arguments, env=env)
+
+    def test_a_hang_is_told_with_its_step(self):
+        job = self.ddp_job("--hang-timeout", "5", "--on-hang", "abort", arguments=["hang"])
+        result = job.wait(pytorch.LIMIT)
         self.assertEqual(result.code, 122, result)
         self.assertRegex(result.err, "rank 1 hangs: .* in phase compute of step 5, while others wait for it")
+
+    def test_the_step_and_the_loss_are_in_the_table(self):
+        if os.environ["HAVE_HTTP"] != "1":
+            self.skipTest("this build has no HTTP")
+        job = self.ddp_job()
+        port = job.wait_for("the store listens at ", pytorch.LIMIT).split()[-1]
+
+        def rows():
+            table = self.run_program(program("ctrun-stat"), f"127.0.0.1:{port}").out
+            found = dict(re.findall(r"^ +(\d) +(\d+) \w+ +\d+ s +\d[\d.e-]* +-$", table, re.MULTILINE))
+            return len(found) == 2 and all(int(step) > 1 for step in found.values())
+
+        wait_until(rows, "both ranks have told a step and a loss", pytorch.LIMIT)
 
 
 class JAX(testlib.Case):

@@ -5,7 +5,7 @@
 
     for step, batch in enumerate(batches):
         loss = train(batch)
-        ctworker.progress(step, loss=loss, samples_per_s=rate, total=len(batches))
+        ctworker.progress(step + 1, loss=loss, samples_per_s=rate, total=len(batches))
         if ctworker.preemption():
             save()
             break

@@ -176,9 +176,10 @@ class Job:
         total: Optional[int] = None,
         phase: Phase = Phase.COMPUTE,
     ) -> None:
-        """Says that step `step` (0 or more) is being computed. `loss` and `samples_per_s` are shown
-        by ctrun-stat and by the live page, and `total`, the last step, lets ctrun tell the time left.
-        Costs about a microsecond; does nothing without a launcher."""
+        """Says that step `step`, counted from 0, is being computed, so that `step` steps are done: at the end of the
+        body of a loop over `step` it is called with step + 1. `loss` and `samples_per_s` are shown by ctrun-stat and
+        by the live page, and `total`, how many steps there are in all, lets ctrun tell the time left. Costs about a
+        microsecond; does nothing without a launcher."""
         step = operator.index(step)  # that of numpy is no int
         if not 0 <= step < 2**63:
             raise ValueError(f"step {step} is not from 0 to 2**63 - 1")

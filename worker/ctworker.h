@@ -11,8 +11,8 @@
  *     ctw_comm_all_reduce(comm, grad, grad, n, &err);
  *
  * Errors follow common/err_code.h: 0 or a negative CT_E code, with the reason in `err`, which may
- * be NULL. The library never prints, never exits and installs no signal handler. Only one thread at
- * a time may use a job or a communicator.
+ * be NULL. The library never prints, never exits and installs no signal handler, but for those that
+ * ctw_preempt_outlive() is asked for. Only one thread at a time may use a job or a communicator.
  */
 #ifndef CTWORKER_H
 #define CTWORKER_H
@@ -204,6 +204,16 @@ CTW_API void ctw_progress_metrics(struct ctw_job *job, double loss, double sampl
 /* The step with which the training ends, from which ctrun's live line knows how long it lasts. 0 =
  * not known. */
 CTW_API void ctw_progress_total(struct ctw_job *job, int64_t steps);
+
+/* ---- preemption ------------------------------------------------------------------------------ */
+
+/* From now on a notice of preemption does not end this process, so that it can save its state:
+ * SIGTERM and SIGUSR1 do nothing if the file that CTRUN_PREEMPT_FILE names is there, or appears
+ * within 0.3 s. Without it, as when another rank has failed, they end the process as ever. A fork
+ * is always ended. An action other than the default stays. Call it on the main thread, which also
+ * gets an alternate stack for the handler if it has none. Does nothing if the variable is unset;
+ * CT_ELIMIT: it is too long. */
+CTW_API CT_MUST_CHECK int ctw_preempt_outlive(struct ct_err *err);
 
 /* ---- collectives ----------------------------------------------------------------------------- */
 

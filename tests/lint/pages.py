@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pages name only what is there. A word in backticks is a path if its first part is a folder of the top
 level, or if it has a source file's suffix and no folder. It may hold '*', lists like {a,b}.c, and the
-placeholders below, which stand for any name. A word like `name()` is a function of the C sources, and in a
-step of a numbered list that begins with "`file`: `name()`" it is one of that file. A link goes to a file,
-relative to its page."""
+placeholders below, which stand for any name. A word like `name()` is a function of the C sources or of the Python
+packages, and in a step of a numbered list that begins with "`file`: `name()`" it is one of that file. A link goes to
+a file, relative to its page."""
 
 import functools
 import itertools
@@ -55,8 +55,9 @@ class Pages:
 
     @functools.cached_property
     def functions(self):
-        """All that is called or defined anywhere in the C sources."""
-        return {name for path in self.paths if tree.is_c(path) for name in CALL.findall(self.read(path))}
+        """All that is called or defined anywhere in the C sources and in the Python packages."""
+        sources = (p for p in self.paths if tree.is_c(p) or p.match("worker/python/*/*.py"))
+        return {name for path in sources for name in CALL.findall(self.read(path))}
 
     def exists(self, name):
         folder = name.endswith("/")

@@ -18,9 +18,9 @@ class Loader:
 
     def __iter__(self):
         for number in range(len(self)):
-            if number == 5 and sys.argv[1:] == ["hang"] and dist.get_rank() == 1:
-                print("standing still", flush=True)
-                time.sleep(1000)
+            if number == 5:
+                print("step 5 begins", flush=True)
+                time.sleep(1000 if sys.argv[1:] == ["hang"] and dist.get_rank() == 1 else 0)
             yield torch.ones(8, 4), torch.zeros(8, 1)
 
 
@@ -40,3 +40,4 @@ criterion = torch.nn.MSELoss()
 optimizer = Optimizer(model.parameters(), lr=0.01)
 page = pathlib.Path(__file__).parents[2] / "docs" / "PYTHON.md"
 exec(compile(re.search(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1], page, "exec"))
+print(f"rank {dist.get_rank()} saves step {step}", flush=True)

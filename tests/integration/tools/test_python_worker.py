@@ -7,6 +7,7 @@ import pathlib
 import re
 import shlex
 import signal
+import time
 import urllib.request
 
 import testlib
@@ -148,13 +149,36 @@ with job.snapshot() as kept:
 """
 
 PREEMPTED = """
-import signal, sys, time, ctworker
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
+import time, ctworker
 assert ctworker.preemption() is None
 print("up", flush=True)
 while (notice := ctworker.preemption()) is None:
     time.sleep(0.01)
 print("notice", notice.signo, 0 < notice.seconds <= 20)
+"""
+
+# Rank 0 runs ahead until it waits for the answer of rank 1.
+TOGETHER = """
+import time, ctworker
+job = ctworker.job()
+step = 0
+while not ctworker.stop_together():
+    step += 1
+    ctworker.progress(step)
+    time.sleep(0.001 * (1 + job.rank))
+    if step == 100:
+        print("up", flush=True)
+assert ctworker.stop_together()
+print(f"rank {job.rank} saves step {step}")
+"""
+
+# Waits in C for a rank that has failed.
+HELD_UP = """
+import ctypes, os, sys, ctworker
+ctworker.stop_together()
+if os.environ["RANK"] == "1":
+    sys.exit(3)
+ctypes.PyDLL(None).sleep(1000)
 """
 
 
@@ -279,11 +303,29 @@ class Worker(python_package.Case):
         self.assertEqual(result.code, 123, result)
         self.assertIn("notice 15 True", result.out)
 
+    def test_all_ranks_stop_after_the_same_step(self):
+        job = self.python_job(2, TOGETHER, "--shutdown-timeout", "100")
+        job.wait_for("[0] up")
+        job.wait_for("[1] up")
+        job.signal(signal.SIGTERM)
+        result = job.wait()
+        self.assertEqual(result.code, 123, result)
+        steps = dict(re.findall(r"rank (\d) saves step (\d+)", result.out))
+        self.assertEqual(sorted(steps), ["0", "1"], result)
+        self.assertEqual(steps["0"], steps["1"], result)
+
+    def test_a_signal_without_a_request_ends_a_worker_that_would_save(self):
+        """Even one in C code, where no handler in Python runs."""
+        began = time.monotonic()
+        result = self.python_job(2, HELD_UP, "--shutdown-timeout", "100").wait()
+        self.assertEqual(result.code, 3, result)
+        self.assertLess(time.monotonic() - began, 80, result)
+
     def test_without_a_launcher_a_process_is_alone(self):
         text = (
             "import ctworker\nwith ctworker.Job() as job:\n"
             "    assert (job.rank, job.world_size, job.launched) == (0, 1, False)\n"
-            "    assert job.snapshot() is None and ctworker.preemption() is None\n"
+            "    assert job.snapshot() is None and ctworker.preemption() is None and not ctworker.stop_together()\n"
             "    job.progress(1, loss=1.0)\n"
             "    try:\n        job.get('x')\n    except ctworker.Error as error:\n        print(error)\n"
         )

@@ -3,6 +3,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import unittest
 
@@ -37,6 +38,18 @@ class DDP(pytorch.Case, python_package.Case):
             return len(found) == 2 and all(int(step) > 1 for step in found.values())
 
         wait_until(rows, "both ranks have told a step and a loss", pytorch.LIMIT)
+
+    def test_both_ranks_save_the_same_step(self):
+        """Rank 1 ends each step 0.2 s after rank 0, so each hears of the signal in another step."""
+        job = self.ddp_job()
+        job.wait_for("the store listens at ", pytorch.LIMIT)
+        wait_until(lambda: job.out.count("step 5 begins") == 2, "both ranks compute", pytorch.LIMIT)
+        job.signal(signal.SIGTERM)
+        result = job.wait(pytorch.LIMIT)
+        self.assertEqual(result.code, 123, result)
+        steps = dict(re.findall(r"rank (\d) saves step (\d+)", result.out))
+        self.assertEqual(sorted(steps), ["0", "1"], result)
+        self.assertEqual(steps["0"], steps["1"], result)
 
 
 class JAX(testlib.Case):

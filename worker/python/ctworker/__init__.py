@@ -6,15 +6,16 @@
     for step, batch in enumerate(batches):
         loss = train(batch)
         ctworker.progress(step + 1, loss=loss, samples_per_s=rate, total=len(batches))
-        if ctworker.preemption():
-            save()
+        if ctworker.stop_together():
             break
+    save()
 
-`progress()` gives the job its curves, the time left, and verdicts on hangs that name a step. The
-rest is in the classes Job and Communicator. It is libctworker, see ctworker(3).
+`progress()` gives the job its curves, the time left, and verdicts on hangs that name a step.
+`stop_together()` ends all ranks after the same step if the job is asked to end. The rest is in the
+classes Job and Communicator. It is libctworker, see ctworker(3).
 """
 
-from ._comm import Communicator
+from ._comm import Communicator, stop_together
 from ._job import (
     Error,
     Job,
@@ -44,4 +45,5 @@ __all__ = [
     "progress",
     "record",
     "report_error",
+    "stop_together",
 ]

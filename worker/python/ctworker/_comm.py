@@ -2,11 +2,13 @@
 """Collectives of all ranks on the CPU: shared memory inside a machine, TCP between machines."""
 
 import ctypes
+import os
+import time
 import types
 from typing import TYPE_CHECKING, Any, Optional, Type
 
 from . import _library as c
-from ._job import Job, check, job as current_job, milliseconds
+from ._job import Job, check, job as current_job, milliseconds, preemption
 
 if TYPE_CHECKING:
     import numpy
@@ -112,3 +114,63 @@ class Communicator:
         trace: Optional[types.TracebackType],
     ) -> None:
         self.close()
+
+
+#: Seconds. A request to end comes seconds to minutes before the end.
+_ASK_EVERY = 0.05
+
+#: Seconds. A rank may validate or save for as long as it likes while the others wait; what hangs is for ctrun to find.
+_FOREVER = 1e7
+
+
+class _Agreement(Communicator):
+    """Whether the ranks stop. About 20 times a second they add up who has heard of a request to end; other calls cost
+    nothing. In each exchange rank 0 says how many calls later the next one is, so all exchange in the same calls."""
+
+    def __init__(self) -> None:
+        super().__init__(timeout=_FOREVER)
+        self._calls = 0
+        self._next = 1
+        self._last, self._last_time = 0, 0.0
+        self._stop = False
+
+    @property
+    def closed(self) -> bool:
+        return not self._handle
+
+    def _interval(self) -> int:
+        """How many calls take _ASK_EVERY, by the time of those since the last exchange. A few fast ones at the start
+        shall not put off the next exchange for long."""
+        calls, seconds = self._calls - self._last, time.monotonic() - self._last_time
+        is_first = self._last == 0
+        self._last, self._last_time = self._calls, time.monotonic()
+        return 1 if is_first else max(1, min(8 * calls, int(_ASK_EVERY * calls / (seconds + 1e-9))))
+
+    def stop(self) -> bool:
+        self._calls += 1
+        if not self._stop and self._calls >= self._next:
+            heard, interval = preemption() is not None, self._interval() if self.rank == 0 else 0
+            numbers = (ctypes.c_float * 2)(float(heard), float(interval))
+            err = c.Err()
+            check(c.library.ctw_comm_all_reduce(self._open, numbers, numbers, 2, ctypes.byref(err)), err)
+            self._stop, self._next = numbers[0] > 0, self._calls + int(numbers[1])
+        return self._stop
+
+
+#: What stop_together() has opened.
+_agreement: Optional[_Agreement] = None
+
+
+def stop_together() -> bool:
+    """Whether all ranks stop now, because the job is asked to end: from one call on it is True, and that is the same
+    call on every rank. All ranks call it once in each step. If each looked for itself, they would leave after
+    different steps, and one would wait for another that has gone.
+
+    It does what preemption() does to signals. The first call opens a Communicator, and in some 20 calls a second all
+    ranks wait for each other. Always False without ctrun."""
+    global _agreement  # pylint: disable=global-statement
+    if not os.environ.get("CTRUN_PREEMPT_FILE"):
+        return False
+    if _agreement is None or _agreement.closed:
+        _agreement = _Agreement()
+    return _agreement.stop()

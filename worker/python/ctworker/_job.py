@@ -244,7 +244,12 @@ class Job:
         report_error(reason, permanent=permanent, job=self)
 
     def preemption(self) -> Optional[Preemption]:
-        """Returns what is known of the request to end the job, or None. Costs one system call."""
+        """Returns what this rank knows of a request to end the job, or None. Costs two system calls. Ranks hear of
+        it at different times; stop_together() tells all of them in the same step.
+
+        From the first call on, SIGTERM and SIGUSR1 do not end this process if they come with such a request.
+        Without one, as when another rank has failed, they do. An action of the program's own stays. The first call
+        is best made on the main thread (ctworker(3), ctw_preempt_outlive)."""
         return preemption()
 
     def snapshot(self) -> Optional[BinaryIO]:
@@ -254,11 +259,20 @@ class Job:
         return open(self._snapshot, "r+b") if self._snapshot else None  # pylint: disable=consider-using-with
 
 
+#: The process that outlives a request to end the job; 0 = none does.
+_outlives = 0
+
+
 def preemption() -> Optional[Preemption]:
     """As Job.preemption(), without a job."""
+    global _outlives  # pylint: disable=global-statement
     path = os.environ.get("CTRUN_PREEMPT_FILE", "")
     if not path:
         return None
+    if _outlives != os.getpid():
+        err = c.Err()
+        check(c.library.ctw_preempt_outlive(ctypes.byref(err)), err)
+        _outlives = os.getpid()
     try:
         notice = json.loads(pathlib.Path(path).read_bytes())
         deadline = notice.get("deadline")

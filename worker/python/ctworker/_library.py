@@ -94,6 +94,7 @@ _SIGNATURES = {
     ),
     "ctw_job_report_error": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, _ERR]),
     "ctw_job_report_permanent_error": (ctypes.c_int, [ctypes.c_void_p, ctypes.c_char_p, _ERR]),
+    "ctw_preempt_outlive": (ctypes.c_int, [_ERR]),
     "ctw_progress": (None, [ctypes.c_void_p, ctypes.c_int, ctypes.c_int64]),
     "ctw_progress_metrics": (None, [ctypes.c_void_p, ctypes.c_double, ctypes.c_double]),
     "ctw_progress_total": (None, [ctypes.c_void_p, ctypes.c_int64]),

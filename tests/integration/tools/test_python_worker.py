@@ -219,6 +219,40 @@ print("all well")
 """
 
 
+# Prints each name that users of the packages see, and those that have no words in the program.
+NAMES = """
+import inspect, ctrun, ctworker
+
+def show(name, thing):
+    print("name", name.rpartition(".")[2])
+    documented = thing.fget if isinstance(thing, property) else thing
+    if (inspect.isfunction(documented) or inspect.isclass(documented)) and not documented.__doc__:
+        print("undocumented", name)
+    if inspect.isfunction(thing):
+        for parameter in inspect.signature(thing).parameters:
+            if parameter != "self":
+                print("name", parameter)
+
+for package in (ctworker, ctrun):
+    for name in package.__all__:
+        thing = getattr(package, name)
+        show(name, thing)
+        for member, what in vars(thing).items() if inspect.isclass(thing) else ():
+            if not member.startswith("_"):
+                show(f"{name}.{member}", what)
+objects = (ctworker.Job(), ctworker.Error(-1, ""), ctrun.LaunchError("", 1, None, None))
+for name in {name for one in objects for name in vars(one)}:
+    if not name.startswith("_"):
+        print("name", name)
+for made in (ctworker.Job, ctworker.Communicator):
+    for parameter in inspect.signature(made).parameters:
+        print("name", parameter)
+"""
+
+# One part of the package uses them of another.
+INTERNAL = {"handle", "own_handle", "communicators"}
+
+
 class Worker(python_package.Case):
     def test_progress_reaches_the_status(self):
         if os.environ["HAVE_HTTP"] != "1":
@@ -368,6 +402,19 @@ class Worker(python_package.Case):
             python_package.python_with("ctypes"), self.script("sizes.py", text), env=python_package.environment()
         )
         self.assertEqual(found.out, expected, found)
+
+    def test_the_page_has_every_name(self):
+        text = (testlib.SOURCE_ROOT / "docs" / "PYTHON.md").read_text()
+        code = " ".join(re.findall(r"```.*?```|`[^`]+`", text, re.DOTALL))
+        told = self.run_program(
+            python_package.python_with("ctypes"), self.script("names.py", NAMES), env=python_package.environment()
+        )
+        self.assertEqual(told.code, 0, told)
+        lines = [line.split() for line in told.out.splitlines()]
+        names = {name for what, name in lines if what == "name"} - INTERNAL
+        self.assertGreater(len(names), 60)
+        self.assertEqual([name for name in sorted(names) if not re.search(rf"\b{name}\b", code)], [])
+        self.assertEqual([name for what, name in lines if what == "undocumented"], [])
 
     def test_types_are_complete(self):
         mypy = [python_package.python_with("mypy"), "-m", "mypy", "--strict", "--cache-dir", self.tmp / "cache"]

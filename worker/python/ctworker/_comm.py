@@ -57,10 +57,12 @@ class Communicator:
 
     @property
     def rank(self) -> int:
+        """This rank; it is that of the job."""
         return self._job.rank
 
     @property
     def size(self) -> int:
+        """How many ranks there are."""
         return self._job.world_size
 
     def all_reduce(self, array: "Floats", out: "Optional[Floats]" = None) -> "Floats":
@@ -91,6 +93,7 @@ class Communicator:
         check(code, err)
 
     def barrier(self) -> None:
+        """Returns when all ranks have called it."""
         err = c.Err()
         check(c.library.ctw_comm_barrier(self._open, ctypes.byref(err)), err)
 
@@ -136,6 +139,7 @@ class _Agreement(Communicator):
 
     @property
     def closed(self) -> bool:
+        """Is another one needed, because the job has been closed?"""
         return not self._handle
 
     def _interval(self) -> int:
@@ -147,6 +151,7 @@ class _Agreement(Communicator):
         return 1 if is_first else max(1, min(8 * calls, int(_ASK_EVERY * calls / (seconds + 1e-9))))
 
     def stop(self) -> bool:
+        """As stop_together()."""
         self._calls += 1
         if not self._stop and self._calls >= self._next:
             heard, interval = preemption() is not None, self._interval() if self.rank == 0 else 0

@@ -63,19 +63,19 @@ class Phase(enum.IntEnum):
     """What a worker is doing. ctrun looks for the rank that hangs among those that are not waiting in
     COLLECTIVE."""
 
-    STARTING = 0
+    STARTING = 0  #: until the first call of progress()
     DATA = 1
     COMPUTE = 2
-    COLLECTIVE = 3
+    COLLECTIVE = 3  #: waits for other ranks
     CHECKPOINT = 4
-    DONE = 5
+    DONE = 5  #: the training has ended; a worker that is silent does not hang
 
 
 class Preemption(NamedTuple):
     """The job is asked to end."""
 
-    signo: int
-    deadline: Optional[float]  # Unix time at which workers are killed; None = never
+    signo: int  #: the signal that asks
+    deadline: Optional[float]  #: Unix time at which workers are killed; None = never
 
     @property
     def seconds(self) -> float:
@@ -84,6 +84,8 @@ class Preemption(NamedTuple):
 
 
 class Closable(Protocol):
+    """What a job closes before itself."""
+
     def close(self) -> None: ...
 
 
@@ -102,16 +104,21 @@ class Job:
         options = c.JobOptions(milliseconds(timeout), True)
         check(c.library.ctw_job_open(ctypes.byref(options), ctypes.byref(self._handle), ctypes.byref(err)), err)
         env = c.library.ctw_job_env(self._handle).contents
+        #: this rank, and how many there are
         self.rank: int = env.rank
         self.world_size: int = env.world_size
+        #: the same on this machine
         self.local_rank: int = env.local_rank
         self.local_world_size: int = env.local_world_size
+        #: this machine, and how many there are
         self.node_rank: int = env.node_rank
         self.node_count: int = env.node_count
         #: 0 at first, one more with each restart
         self.generation: int = env.generation
+        #: where the store listens
         self.master_addr: str = env.master_addr.decode(errors="replace")
         self.master_port: int = env.master_port
+        #: the id of the job
         self.run_id: str = env.run_id.decode(errors="replace")
         #: the index of this worker's GPU among those that it sees
         self.device_index: int = env.device_index
@@ -125,6 +132,7 @@ class Job:
 
     @property
     def handle(self) -> ctypes.c_void_p:
+        """For calls that any process may make."""
         if self.closed:
             raise ValueError("the job is closed")
         return self._handle
@@ -138,6 +146,7 @@ class Job:
 
     @property
     def closed(self) -> bool:
+        """Has close() been called?"""
         return not self._handle
 
     @property
@@ -211,12 +220,13 @@ class Job:
     # ---- the store
 
     def set(self, key: str, value: bytes) -> None:
-        """Keys of an older generation are never seen."""
+        """Writes a key. Keys of an older generation are never seen."""
         err = c.Err()
         check(c.library.ctw_job_set(self.own_handle, _key(key), value, len(value), ctypes.byref(err)), err)
 
     def get(self, key: str) -> bytes:
-        """Waits for the key."""
+        """Returns the value of the key, and waits until somebody has set it. TimeoutError after the `timeout` of the
+        job, 300 s by default."""
         err, value, size = c.Err(), ctypes.c_void_p(), ctypes.c_size_t()
         code = c.library.ctw_job_get(
             self.own_handle, _key(key), ctypes.byref(value), ctypes.byref(size), ctypes.byref(err)

@@ -8,6 +8,7 @@
 
 #include "common/alloc.h"
 #include "common/text.h"
+#include "rendezvous/ctrun-stat/stat_curve.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
@@ -426,6 +427,17 @@ static void put_head(struct screen *screen, const cJSON *status, const char *whe
     }
 }
 
+static void put_curve(struct screen *screen, const struct ct_page_history *losses)
+{
+    char line[CT_STAT_CURVE_MAX] = "";
+    if (losses != NULL) {
+        ct_stat_curve_print(losses, screen->columns, line);
+    }
+    if (line[0] != '\0') {
+        put(screen, "%s", line);
+    }
+}
+
 /* ---- the screen ----------------------------------------------------------------------------- */
 
 static void put_foot(struct screen *screen, const struct ct_stat_view *view, size_t count,
@@ -457,6 +469,7 @@ int ct_stat_screen(const struct cJSON *status, const char *where, const char *no
     screen.left = view->rows > below ? view->rows - below : view->rows > 0 ? 1 : 0;
     size_t head = screen.left;
     put_head(&screen, status, where);
+    put_curve(&screen, view->losses);
     head -= screen.left;
     screen.left = view->rows - head;
     size_t page = screen.left > 2 ? screen.left - 2 : 0;

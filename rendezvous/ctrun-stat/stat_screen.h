@@ -13,6 +13,7 @@
 #include <stddef.h>
 
 struct cJSON;
+struct ct_page_history;
 
 /* The order of the rows of workers; those that have failed or hang always come first. */
 enum ct_stat_sort {
@@ -31,6 +32,7 @@ struct ct_stat_view {
     int page;       /* rows of the table that fit, as ct_stat_screen() found */
     char escape[4]; /* the beginning of an escape sequence of a key */
     size_t escape_len;
+    const struct ct_page_history *losses; /* what has been seen of them; borrowed, NULL = nothing */
 };
 
 /* Takes a byte that the user has typed. Returns whether it asks to quit. */

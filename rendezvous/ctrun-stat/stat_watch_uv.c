@@ -23,9 +23,11 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "rendezvous/ctrun-stat/stat_ask.h"
+#include "rendezvous/ctrun-stat/stat_curve.h"
 #include "rendezvous/ctrun-stat/stat_end_uv.h"
 #include "rendezvous/ctrun-stat/stat_screen.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
+#include "rendezvous/http/page_history.h"
 #include "rendezvous/http/status.h"
 #include "rendezvous/wire/json.h"
 
@@ -74,8 +76,9 @@ struct watch {
     struct ct_err why_print;
     struct termios saved;
     struct ct_stat_view view;
-    cJSON *status;     /* the last one */
-    int64_t status_ns; /* when it came */
+    struct ct_page_history losses; /* which the view shows */
+    cJSON *status;                 /* the last one */
+    int64_t status_ns;             /* when it came */
     char note[NOTE_MAX];
     /* what the thread gives; not to be touched while it asks */
     cJSON *answer;
@@ -263,6 +266,7 @@ static void take_answer(struct watch *watch)
         watch->status = watch->answer;
         watch->status_ns = ct_clock_now(NULL);
         watch->answer = NULL;
+        ct_stat_curve_add(&watch->losses, watch->status);
         (void)!ct_stat_verdict(watch->status, &watch->out->healthy); /* was checked */
         watch->out->seen = true;
     } else if (!ct_stat_ask_is_gone(&watch->err)) {
@@ -432,6 +436,7 @@ int ct_stat_watch_run(const struct ct_stat_watch_options *options, struct ct_sta
 {
     struct watch watch = {.options = options, .out = out, .key_fd = -1};
     watch.work.data = &watch;
+    watch.view.losses = &watch.losses;
     ct_addr_join(options->where.host, options->where.port, watch.where, sizeof(watch.where));
     int rc = ask_first(&watch, err);
     if (rc != 0) {

@@ -11,7 +11,7 @@ import time
 import urllib.request
 
 import testlib
-from testlib import DEADLINE, python_package, wait_until
+from testlib import DEADLINE, program, python_package, wait_until
 
 PROGRESS = """
 import os, sys, time, ctworker
@@ -270,6 +270,9 @@ class Worker(python_package.Case):
         self.assertEqual([w["step"] for w in workers], [7, 7])
         self.assertEqual([float(w["loss"]) for w in workers], [0.25, 1.25])
         self.assertEqual({float(w["samples_per_s"]) for w in workers}, {1000.0})
+        screen = testlib.Terminal(program("ctrun-stat"), "--watch", f"127.0.0.1:{port}", env={"TERM": "xterm"})
+        self.addCleanup(screen.close)
+        screen.read_until("loss 0.25 ▁▁ 0.25")
         go.touch()
         self.assertEqual(job.wait().code, 0)
 

@@ -8,6 +8,7 @@
 #include "common/text.h"
 #include "rendezvous/ctrun-stat/stat_screen.h"
 #include "rendezvous/ctrun-stat/stat_table.h"
+#include "rendezvous/http/page_history.h"
 #include "rendezvous/wire/json.h"
 
 #include <stdio.h>
@@ -93,6 +94,19 @@ static void equal_workers_are_one_row_and_failures_come_first(void **state)
     cJSON *status = job_of(512);
     (void)state;
     assert_string_equal(screen(status, &view, &out), expected);
+    cJSON_Delete(status);
+    ct_buf_fini(&out);
+}
+
+static void the_curve_stands_below_the_job(void **state)
+{
+    static struct ct_page_history losses = {.points = {{.loss = 2}, {.loss = 1}}, .count = 2};
+    struct ct_stat_view view = {.rows = 24, .columns = 80, .losses = &losses};
+    struct ct_buf out = CT_BUF_INIT;
+    cJSON *status = job_of(8);
+    (void)state;
+    assert_non_null(strstr(screen(status, &view, &out), " 1 of 3\nloss 2 █▁ 1\nRANKS "));
+    assert_fits(ct_buf_cstr(&out), &view);
     cJSON_Delete(status);
     ct_buf_fini(&out);
 }
@@ -355,6 +369,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_workers_are_one_row_and_failures_come_first),
+        cmocka_unit_test(the_curve_stands_below_the_job),
         cmocka_unit_test(who_hangs_comes_next),
         cmocka_unit_test(it_fits_every_window),
         cmocka_unit_test(what_is_cut_has_a_mark),

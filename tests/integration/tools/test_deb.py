@@ -12,6 +12,10 @@ PACKAGES = ("ctrdzvd", "ctrun", "ctrun-train", "libctworker-dev", "libctworker0"
 OLDER, NEWER = "0.0.1~older", "0.0.1"
 # The package of the library that ctrun loads for etcd.
 LIBCURL = {"bookworm": "libcurl4", "trixie": "libcurl4t64"}
+# Stands for systemd's, and writes down what it is asked.
+SYSTEMCTL = """#!/bin/sh
+echo "$@" >>/var/log/systemctl
+"""
 
 
 class Deb(testlib.DebianRoots):
@@ -46,6 +50,23 @@ class Deb(testlib.DebianRoots):
             apt-get -qq update
             apt-get -qq -y --no-install-recommends satisfy '{', '.join(others)}'""")  # fmt: skip
 
+    def let_systemd_run(self, root):
+        """What the packages see of it: its folder, and systemctl."""
+        (root / "run" / "systemd" / "system").mkdir(parents=True)
+        systemctl = root / "usr" / "bin" / "systemctl"
+        systemctl.write_text(SYSTEMCTL)
+        systemctl.chmod(0o755)
+
+    def enable_service(self, root):
+        """As `systemctl enable` does."""
+        wants = root / "etc" / "systemd" / "system" / "multi-user.target.wants"
+        wants.mkdir(exist_ok=True)
+        os.symlink("/usr/lib/systemd/system/ctrdzvd.service", wants / "ctrdzvd.service")
+
+    def asked_of_service(self, root):
+        log = root / "var" / "log" / "systemctl"
+        return [line for line in log.read_text().splitlines() if "ctrdzvd" in line] if log.exists() else []
+
     def use(self, root):
         shutil.copy(SOURCE_ROOT / "debian" / "tests" / "run", root / "tmp")
         self.inside(root, """
@@ -77,10 +98,12 @@ class Deb(testlib.DebianRoots):
                                for package in older if package.name.startswith("ctrun_")]  # fmt: skip
                 self.assertIn(LIBCURL[release], suggests.strip().split(", "))
                 self.install_dependencies(root, older, LIBCURL[release])
+                self.let_systemd_run(root)
                 before = self.files_in(root)
 
                 self.assertEqual(self.install(root, older), [OLDER] * len(PACKAGES))
                 self.use(root)
+                self.enable_service(root)
                 # Of an administrator, and what the service has written.
                 options = root / "etc" / "default" / "ctrdzvd"
                 options.write_text("CTRDZVD_OPTIONS=--port 4711\n")
@@ -91,6 +114,7 @@ class Deb(testlib.DebianRoots):
 
                 self.assertEqual(self.install(root, self.packages(release, NEWER)), [NEWER] * len(PACKAGES))
                 self.use(root)
+                self.assertEqual(self.asked_of_service(root), [], "an update must leave the daemon alone")
                 self.assertIn("4711", options.read_text())
                 self.assertTrue((root / "var/lib/ctrdzvd/journal").exists())
 
@@ -98,6 +122,7 @@ class Deb(testlib.DebianRoots):
                     export DEBIAN_FRONTEND=noninteractive
                     apt-get -qq -y purge {' '.join(PACKAGES)}
                     rm -r /tmp/*""")  # fmt: skip
+                self.assertEqual(self.asked_of_service(root), ["stop ctrdzvd.service"])
                 self.assertEqual(sorted(self.files_in(root) - before), [])
                 shutil.rmtree(root)
 

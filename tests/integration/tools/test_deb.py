@@ -3,6 +3,7 @@
 minutes and Debian's packages, so only `tools/test --with-packages` runs it."""
 
 import os
+import re
 import shutil
 
 import testlib
@@ -20,22 +21,25 @@ echo "$@" >>/var/log/systemctl
 
 class Deb(testlib.DebianRoots):
     def packages(self, release, version):
-        out = self.tmp / f"{release}-{version}"
+        """Makes them in a folder that may have those of an older version."""
+        out = self.tmp / "dist" / release
         # Fails if lintian finds an error or a warning that debian/ does not explain.
         self.command(SOURCE_ROOT / "tools" / "deb", "--release", release, "--version", version, out)
-        made = [p for p in out.glob("*.deb") if "-dbgsym_" not in p.name]
+        made = list(out.glob("*.deb"))
         self.assertEqual(sorted(p.name.split("_")[:2] for p in made), [[name, version] for name in PACKAGES])
+        self.assertEqual({p.name.split("_")[1] for p in (out / "debug").iterdir()}, {version})
         return made
 
-    def install(self, root, packages):
-        folder = root / "tmp" / "packages"
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        for package in packages:
-            shutil.copy(package, folder)
+    def install(self, root, release):
+        """As README says, which has the folder of one release."""
+        (line,) = re.findall(r"`(apt install [^`]+)`", (SOURCE_ROOT / "README.md").read_text())
+        self.assertIn("/bookworm/", line)
+        shutil.rmtree(root / "tmp" / "dist", ignore_errors=True)
+        shutil.copytree(self.tmp / "dist" / release, root / "tmp" / "dist" / release)
+        (root / "tmp" / "apt.conf").write_text('APT::Get::Assume-Yes "true";\n')
         self.inside(root, f"""
             export DEBIAN_FRONTEND=noninteractive
-            apt-get -qq -y --no-install-recommends install /tmp/packages/*.deb
+            (cd /tmp && APT_CONFIG=/tmp/apt.conf {line.replace("bookworm", release)})
             dpkg --verify {' '.join(PACKAGES)}
             dpkg-query -W -f '${{Version}}\\n' {' '.join(PACKAGES)} >/tmp/versions""")  # fmt: skip
         return (root / "tmp" / "versions").read_text().split()
@@ -101,7 +105,7 @@ class Deb(testlib.DebianRoots):
                 self.let_systemd_run(root)
                 before = self.files_in(root)
 
-                self.assertEqual(self.install(root, older), [OLDER] * len(PACKAGES))
+                self.assertEqual(self.install(root, release), [OLDER] * len(PACKAGES))
                 self.use(root)
                 self.enable_service(root)
                 # Of an administrator, and what the service has written.
@@ -112,7 +116,8 @@ class Deb(testlib.DebianRoots):
                 (root / "var/lib/private/ctrdzvd/journal").write_text("")
                 os.symlink("private/ctrdzvd", root / "var/lib/ctrdzvd")
 
-                self.assertEqual(self.install(root, self.packages(release, NEWER)), [NEWER] * len(PACKAGES))
+                self.packages(release, NEWER)
+                self.assertEqual(self.install(root, release), [NEWER] * len(PACKAGES))
                 self.use(root)
                 self.assertEqual(self.asked_of_service(root), [], "an update must leave the daemon alone")
                 self.assertIn("4711", options.read_text())

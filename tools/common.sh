@@ -104,13 +104,14 @@ project_version() {
     sed -n "s/^  version: '\(.*\)',$/\1/p" "$root/meson.build"
 }
 
-# snapshot_version: the version if HEAD is the commit of that release, else one that Debian sorts before it.
+# snapshot_version [MARK]: the version if HEAD is the commit of that release, else MARK and the commit's date behind
+# it. Debian sorts that before the release if MARK is ~git (the default), and Python if it is .dev.
 snapshot_version() {
-    local version
+    local mark=${1:-'~git'} version
     version=$(project_version)
     if [ "$(git -C "$root" rev-parse --quiet --verify "v$version^{commit}")" = "$(git -C "$root" rev-parse HEAD)" ]; then
         echo "$version"
     else
-        echo "$version~git$(TZ=UTC git -C "$root" log -1 --date=format-local:%Y%m%d%H%M%S --format=%cd)"
+        echo "$version$mark$(TZ=UTC git -C "$root" log -1 --date=format-local:%Y%m%d%H%M%S --format=%cd)"
     fi
 }

@@ -65,6 +65,12 @@ class ReleaseCheck(testlib.Case):
         self.assertEqual(result.code, 1, result)
         self.assertFalse(out.exists())
 
+    def test_help_promises_no_more_than_contributing(self):
+        words = " ".join(self.run_program(str(self.tree / "tools" / "release"), "--help").out.split())
+        rules = " ".join((SOURCE_ROOT / "CONTRIBUTING.md").read_text().split())
+        for text in (words, rules):
+            self.assertIn("the same bytes, as long as Debian's and PyPI's build tools have not changed", text)
+
     def version(self, *mark):
         """As tools/deb and tools/wheel ask for it."""
         done = subprocess.run(

@@ -34,6 +34,23 @@ def python_with(*modules):
     raise unittest.SkipTest(f"no Python here has {' and '.join(modules)}")
 
 
+def folder_with_ctrun(case):
+    """A folder with ctrun and nothing else, for alias_command()."""
+    folder = case.tmp / "bin"
+    folder.mkdir()
+    (folder / "ctrun").symlink_to(program("ctrun"))
+    return folder
+
+
+def alias_command(case, folder, word):
+    """Puts a torchrun beside the ctrun in this folder (install-torchrun), or takes it away (remove-torchrun); returns
+    what is said about it."""
+    env = {**environment(), "CTRUN_PROGRAM": str(folder / "ctrun")}
+    result = case.run_program(sys.executable, "-m", "ctrun", word, env=env)
+    case.assertEqual((result.code, result.err), (0, ""), result)
+    return result.out
+
+
 class Case(BaseCase):
     def setUp(self):
         super().setUp()

@@ -293,16 +293,11 @@ class Launch(python_package.Case):
 class Alias(python_package.Case):
     def setUp(self):
         super().setUp()
-        self.bin = self.tmp / "bin"
-        self.bin.mkdir()
-        (self.bin / "ctrun").symlink_to(testlib.program("ctrun"))
+        self.bin = python_package.folder_with_ctrun(self)
         self.alias = self.bin / "torchrun"
 
     def alias_command(self, word):
-        env = {**python_package.environment(), "CTRUN_PROGRAM": str(self.bin / "ctrun")}
-        result = self.run_program(sys.executable, "-m", "ctrun", word, env=env)
-        self.assertEqual((result.code, result.err), (0, ""), result)
-        return result.out
+        return python_package.alias_command(self, self.bin, word)
 
     def test_torchrun_becomes_ctrun_and_pytorchs_comes_back(self):
         self.alias.write_text("#!/bin/sh\necho PyTorch\n")

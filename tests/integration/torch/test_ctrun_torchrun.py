@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A golden table: the same command lines under PyPI's torchrun and under ctrun. Workers must find the
-same environment, variable by variable, files and screen must show the same, but for the differences
-that stand here by name. No option of torchrun may be missing in the table."""
+"""A golden table: the same command lines under PyPI's torchrun, under ctrun, and under the torchrun that is
+ctrun. Workers must find the same environment, variable by variable, files and screen must show the same, but
+for the differences that stand here by name. No option of torchrun may be missing in the table."""
 
 import collections
+import itertools
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ import stat
 import unittest
 
 import testlib
+from testlib import python_package
 from testlib.pytorch import CURRENT, LIMIT
 
 DUMP = """
@@ -254,6 +256,9 @@ class Golden(testlib.Case):
         self.base = {
             "PYTHON_EXEC": str(TORCHRUN.with_name("python")), "PYTHONPATH": str(self.tmp),
         }  # fmt: skip
+        alias = python_package.folder_with_ctrun(self) / "torchrun"
+        python_package.alias_command(self, alias.parent, "install-torchrun")
+        self.launchers = {"ctrun": testlib.program("ctrun"), "the alias": str(alias)}
 
     def job(self, launcher, row, args, env):
         """Runs the row; returns what the workers found, the result, and the tree of log files."""
@@ -290,7 +295,6 @@ class Golden(testlib.Case):
             args = [a.format(port=self.port, logs=self.logs) if "${" not in a else a
                     for a in row.args]  # fmt: skip
             theirs, their_result, their_files = self.job(str(TORCHRUN), row, args, {})
-            ctrun = testlib.program("ctrun")
             underscores = [a.replace("-", "_").replace("__", "--", 1) if a.startswith("--") else a
                            for a in args]  # fmt: skip
             for how, ours in (
@@ -300,12 +304,13 @@ class Golden(testlib.Case):
             ):
                 if row.name == "empty role" and how == "PET_ variables":
                     continue  # to ctrun an empty variable is one that is not set
-                with self.subTest(row=row.name, how=how):
-                    facts, result, files = self.job(ctrun, row, *ours)
-                    self.compare(row, theirs, facts)
-                    self.assertEqual(their_files, files)
-                    if "--log-line-prefix-template" in row.args:
-                        self.same_screen(row, their_result, result)
+                for name, launcher in self.launchers.items():
+                    with self.subTest(row=row.name, how=how, launcher=name):
+                        facts, result, files = self.job(launcher, row, *ours)
+                        self.compare(row, theirs, facts)
+                        self.assertEqual(their_files, files)
+                        if "--log-line-prefix-template" in row.args:
+                            self.same_screen(row, their_result, result)
 
     def same_screen(self, row, theirs, ours):
         """torchrun puts no prefix in front of what it does not tee, and says things of its own."""
@@ -340,21 +345,22 @@ class Golden(testlib.Case):
         for args, their_code, text in expected:
             with self.subTest(args=args):
                 self.assertEqual(theirs[tuple(args)], their_code)
-                ours = self.ctrun(*args, os.devnull)
-                self.assertEqual(ours.code, 2, ours)
-                self.assert_one_line(ours.err)
-                self.assertRegex(ours.err, text)
+                for launcher in self.launchers.values():
+                    ours = self.run_program(launcher, *args, os.devnull)
+                    self.assertEqual(ours.code, 2, ours)
+                    self.assert_one_line(ours.err)
+                    self.assertRegex(ours.err, text)
 
     def test_a_failure_is_copied_on_and_told(self):
         script = self.script("fail.py", FAIL)
         copies = []
-        for launcher, code in ((str(TORCHRUN), 1), (testlib.program("ctrun"), 3)):
+        # A script that looks at more than "not 0" is served better by the worker's own code.
+        for launcher, code in ((str(TORCHRUN), 1), *((ours, 3) for ours in self.launchers.values())):
             copy = self.tmp / "copy.json"
             result = self.run_program(
                 launcher, "--nproc-per-node", "2", "--log-dir", self.logs, script,
                 env={**self.base, "TORCHELASTIC_ERROR_FILE": copy}, deadline=LIMIT,
             )  # fmt: skip
-            # A script that looks at more than "not 0" is served better by the worker's own code.
             self.assertEqual(result.code, code, result)
             self.assertIn("Traceback: here", result.err)
             copies.append(json.loads(copy.read_text()))
@@ -364,19 +370,20 @@ class Golden(testlib.Case):
             for name in errors:
                 self.assertRegex(name, r"/attempt_0/[01]/error\.json\Z")
             shutil.rmtree(self.logs)
-        self.assertEqual(*copies)
+        self.assertEqual(copies, copies[:1] * 3)
 
     def test_binding_needs_no_gpu_here(self):
         args = ["--nproc-per-node", "2", "--numa-binding", "node", "--no-python", "true"]
         theirs = self.run_program(str(TORCHRUN), *args, deadline=LIMIT)
         if not pathlib.Path("/dev/nvidiactl").exists():
             self.assertNotEqual(theirs.code, 0, theirs)
-        ours = self.ctrun(*args)
-        self.assertEqual(ours.code, 0, ours)
+        for launcher in self.launchers.values():
+            ours = self.run_program(launcher, *args)
+            self.assertEqual(ours.code, 0, ours)
 
     def test_completion_needs_no_python_package(self):
-        for shell in ("bash", "zsh"):
-            ours = self.ctrun("--print-completion", shell)
+        for launcher, shell in itertools.product(self.launchers.values(), ("bash", "zsh")):
+            ours = self.run_program(launcher, "--print-completion", shell)
             self.assertEqual(ours.code, 0, ours)
             self.assertIn("--nproc-per-node", ours.out)
 

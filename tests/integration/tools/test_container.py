@@ -52,6 +52,7 @@ class Container(testlib.Case):
             lambda: sorted(name for _, name in self.processes()) == ["ctrun", "ctrun-guard", "sh", "sh", "sleep", "sleep"],
             "only the job's own processes",
         )
+        self.images.command(*self.podman, "exec", "job", "ls", "/usr/share/ctrun/licenses/LICENSE")
         main = json.loads(self.images.command(*self.podman, "inspect", "job"))[0]["State"]["Pid"]
         self.images.command(*self.podman, "stop", "--time=30", "job")
         result = job.wait()

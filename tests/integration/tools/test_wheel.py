@@ -3,6 +3,7 @@
 and the network, so only `tools/test --with-packages` runs it."""
 
 import shutil
+import zipfile
 
 import testlib
 from testlib import SOURCE_ROOT
@@ -21,6 +22,21 @@ PAGES = ("ctrun.1", "ctrun-stat.1", "ctrdzvd.8", "ctworker.3", "ctstatus.5", "ct
 
 
 class Wheel(testlib.DebianRoots):
+    def check_licences(self, dist, wheel):
+        """Ours, those of all libraries that are linked in, and what the LGPL asks for."""
+        linked = [line.split("\t")[0] for line in (dist / "wheel-libraries.tsv").read_text().splitlines()]
+        self.assertIn("libmicrohttpd", linked)
+        with zipfile.ZipFile(wheel) as archive:
+            found = {
+                name.partition(".dist-info/licenses/")[2]: archive.read(name).decode()
+                for name in archive.namelist() if ".dist-info/licenses/" in name
+            }  # fmt: skip
+        folder = "contrib/licenses/"
+        beside = ["LGPL-2.1", "README", "libraries.tsv", *(f"{name}.copyright" for name in linked)]
+        self.assertEqual(sorted(found), sorted(["LICENSE", *(folder + name for name in beside)]))
+        self.assertIn("GNU LESSER GENERAL PUBLIC LICENSE", found[folder + "LGPL-2.1"])
+        self.assertIn("License: LGPL-2.1+", found[folder + "libmicrohttpd.copyright"])
+
     def test_it_installs_and_runs_where_there_is_no_compiler(self):
         dist = self.tmp / "dist"
         dist.mkdir()
@@ -30,6 +46,7 @@ class Wheel(testlib.DebianRoots):
         version = wheel.name.split("-")[1]
         ask = '. "$0/tools/common.sh" && snapshot_version .dev'
         self.assertEqual(version, self.command("bash", "-c", ask, SOURCE_ROOT).strip())
+        self.check_licences(dist, wheel)
         for release in ("bullseye", "bookworm", "trixie"):
             with self.subTest(release):
                 root = self.bare_root(release, "--include=python3-venv")

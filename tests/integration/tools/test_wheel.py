@@ -2,12 +2,14 @@
 """The wheel of tools/wheel in bare roots of Debian 11, 12 and 13: no compiler, no library of ours. Takes minutes
 and the network, so only `tools/test --with-packages` runs it."""
 
+import re
 import shutil
 import zipfile
 
 import testlib
 from testlib import SOURCE_ROOT
 
+README = (SOURCE_ROOT / "README.md").read_text()
 SCRIPT = """
 import ctworker, os
 job = ctworker.job()
@@ -46,6 +48,8 @@ class Wheel(testlib.DebianRoots):
         version = wheel.name.split("-")[1]
         ask = '. "$0/tools/common.sh" && snapshot_version .dev'
         self.assertEqual(version, self.command("bash", "-c", ask, SOURCE_ROOT).strip())
+        (oldest,) = re.findall(r"glibc 2\.(\d+)", README)
+        self.assertIn(f"-py3-none-manylinux_2_{oldest}_", wheel.name)
         self.check_licences(dist, wheel)
         for release in ("bullseye", "bookworm", "trixie"):
             with self.subTest(release):

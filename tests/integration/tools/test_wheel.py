@@ -2,6 +2,7 @@
 """The wheel of tools/wheel in bare roots of Debian 11, 12 and 13: no compiler, no library of ours. Takes minutes
 and the network, so only `tools/test --with-packages` runs it."""
 
+import pathlib
 import re
 import shutil
 import zipfile
@@ -38,6 +39,29 @@ class Wheel(testlib.DebianRoots):
         self.assertEqual(sorted(found), sorted(["LICENSE", *(folder + name for name in beside)]))
         self.assertIn("GNU LESSER GENERAL PUBLIC LICENSE", found[folder + "LGPL-2.1"])
         self.assertIn("License: LGPL-2.1+", found[folder + "libmicrohttpd.copyright"])
+
+    def try_pytorch(self, root, wheel):
+        """README's script with PyPI's PyTorch, which is some gigabytes, begins and ends within 10 s."""
+        (script,) = re.findall(r"^```python\n(# train\.py\n.*?)^```$", README, re.M | re.S)
+        (root / "tmp" / "train.py").write_text(script)
+        # Of this machine, which may be behind a proxy that has its own.
+        certificates = pathlib.Path("etc/ssl/certs/ca-certificates.crt")
+        if ("/" / certificates).exists():
+            (root / certificates).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy("/" / certificates, root / certificates)
+        out = self.inside(root, f"""
+            . /venv/bin/activate
+            pip -q install torch
+            pip -q install --no-index /tmp/{wheel.name}
+            cd /tmp
+            begin=$(date +%s%N)
+            ctrun -n 2 train.py
+            echo $((($(date +%s%N) - begin) / 1000000))""")  # fmt: skip
+        *lines, milliseconds = out.splitlines()
+        for rank in (0, 1):  # Gloo may print lines of its own
+            self.assertIn(f"[{rank}] rank {rank} of 2: {[1.0] * 4}", lines, out)
+        print(f"PyTorch with two workers: {milliseconds} ms")
+        self.assertLess(int(milliseconds), 10_000)
 
     def test_it_installs_and_runs_where_there_is_no_compiler(self):
         dist = self.tmp / "dist"
@@ -90,6 +114,8 @@ class Wheel(testlib.DebianRoots):
                                            r"libcurl4 \(Debian, Ubuntu\) or libcurl \(Fedora, Red Hat\)$")  # fmt: skip
                 self.assertRegex(lines[7], "^etcd 120 ctrun: etcd cannot be used: ", out)
                 self.assertEqual(lines[8:], [], "something is left")
+                if release == "trixie":
+                    self.try_pytorch(root, wheel)
                 shutil.rmtree(root)
 
 

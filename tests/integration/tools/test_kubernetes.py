@@ -3,6 +3,7 @@
 in the environment of each pod, give the job that the manifest means. The schemas come from PyPI, so only `tools/test
 --with-packages` runs this. No cluster is needed; test_cluster.py runs the pods in one."""
 
+import copy
 import hmac
 import json
 import os
@@ -205,14 +206,30 @@ class Kubernetes(testlib.Case):
         page = (SOURCE_ROOT / "man" / "ctrun.1").read_text()
         section = page.partition(".Sh EXIT STATUS")[2].partition("\n.Sh ")[0]
         codes = {int(code) for code in re.findall(r"^\.It (\d+)$", section, re.M)}
-        policies = [p for documents in self.manifests.values() for p in with_key(documents, "podFailurePolicy")]
-        self.assertEqual(len(policies), 2)
-        self.assertEqual(policies[0], policies[1])
+        policies = []
+        for job in [s for d in self.manifests.values() for s in with_key(d, "spec") if "podFailurePolicy" in s]:
+            # The Job sees an exit code only if the kubelet does not start the container again.
+            self.assertEqual(job["template"]["spec"]["restartPolicy"], "Never")
+            self.assertEqual(job["podReplacementPolicy"], "Failed")
+            (container,) = job["template"]["spec"]["containers"]
+            policies.append(copy.deepcopy(job["podFailurePolicy"]))
+            for exits in with_key(policies[-1], "onExitCodes"):
+                self.assertEqual(exits.pop("containerName"), container["name"])
+        self.assertEqual(len(policies), 3)
+        self.assertEqual(policies, [policies[0]] * 3)
         by_action = {r["action"]: r["onExitCodes"]["values"] for r in policies[0]["rules"] if "onExitCodes" in r}
         self.assertEqual(by_action, {"FailJob": [2, 119, 126, 127], "Ignore": [120, 121, 123, 143]})
         self.assertIn(".It 128 + n\n", section)
         codes.add(128 + signal.SIGTERM)
         self.assertLessEqual({code for values in by_action.values() for code in values}, codes)
+
+    def test_jobsets_restart_their_pods_in_the_same_way(self):
+        policies = [p for documents in self.manifests.values() for p in with_key(documents, "failurePolicy")]
+        self.assertEqual(len(policies), 2)
+        self.assertEqual(policies[0], policies[1])
+        for rule in policies[0]["rules"]:
+            # JobSet's webhook refuses other names; the schemas do not say so.
+            self.assertRegex(rule["name"], r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
 
     def config(self, container, pod, service, env):
         """What ctrun makes of the container's options in a pod: --print-config's rows, by their names."""

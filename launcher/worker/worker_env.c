@@ -152,14 +152,27 @@ static const char visible_var[] = "CUDA_VISIBLE_DEVICES=";
 static const size_t visible_len = sizeof(visible_var) - 1;
 static const char timer_var[] = CT_TIMER_FILE_ENV "=";
 
+/* Tells JAX which of the GPUs that it sees is the worker's. Without this, each of several workers
+ * takes all of them, or under Slurm the one of SLURM_LOCALID, which is the same for all workers of
+ * one ctrun. A worker that is alone on its machine keeps all of them, as JAX programs expect. */
+static bool add_jax_device(int local_world_size, int index, char *const *base,
+                           struct ct_strlist *out)
+{
+    static const char device_var[] = "JAX_LOCAL_DEVICE_IDS";
+    return local_world_size == 1 || ct_environ_get(base, device_var) != NULL ||
+           add_int(out, device_var, index);
+}
+
 /* Adds which device the worker has, and how many workers share it. */
-static bool add_device(const struct ct_gpu_share *gpu, char *const *base, struct ct_strlist *out)
+static bool add_device(int local_world_size, const struct ct_gpu_share *gpu, char *const *base,
+                       struct ct_strlist *out)
 {
     /* NCCL 2.30 and later obey it. Older ones refuse ranks that share a GPU in any case. */
     static const char multi_rank_var[] = "NCCL_MULTI_RANK_GPU_ENABLE";
     bool shared = gpu->ranks > 1;
     bool order = gpu->counted && ct_environ_get(base, "CUDA_DEVICE_ORDER") == NULL;
     return add_int(out, CT_DEVICE_INDEX_ENV, gpu->index) &&
+           add_jax_device(local_world_size, gpu->index, base, out) &&
            (gpu->token == NULL ||
             ct_strlist_printf(out, "%s%.*s", visible_var, (int)gpu->token_len, gpu->token) == 0) &&
            (!order || add_text(out, "CUDA_DEVICE_ORDER", "PCI_BUS_ID")) &&
@@ -213,9 +226,9 @@ static int add_vars(const struct ct_worker_env *env, const struct ct_gpu_share *
                     const char *error_file, char *const *base, struct ct_strlist *out)
 {
     bool ok = add_ranks(env, index, out) && add_names(env, error_file, out) &&
-              (!gpu->assigned || add_device(gpu, base, out)) && add_defaults(env, base, out) &&
-              add_files(env, index, out) && add_ports(env->ports, out) &&
-              ct_strlist_close(out) == 0;
+              (!gpu->assigned || add_device(env->local_world_size, gpu, base, out)) &&
+              add_defaults(env, base, out) && add_files(env, index, out) &&
+              add_ports(env->ports, out) && ct_strlist_close(out) == 0;
     return ok ? 0 : CT_ENOMEM;
 }
 

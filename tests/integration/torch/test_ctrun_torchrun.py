@@ -73,6 +73,7 @@ DIFFERENCES = {
     "OMP_NUM_THREADS": ("shares the CPUs out; torchrun gives 1, or nothing to one worker", r"\d+"),
     "CTRUN_GENERATION": ("ctrun's own", r"0"),
     "CTRUN_DEVICE_INDEX": ("ctrun's own, where a worker sees its GPU alone", r"0"),
+    "JAX_LOCAL_DEVICE_IDS": ("the same, for JAX", r"0"),
     "CTRUN_JOB_COOKIE": ("ctrun's own", r".+"),
     "CTRUN_PREEMPT_FILE": ("ctrun's own", r"/.+/preempt\.json"),
     "CTRUN_SNAPSHOT": ("ctrun's own, with restarts", r"/proc/\d+/fd/\d+"),

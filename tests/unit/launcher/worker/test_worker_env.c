@@ -200,7 +200,7 @@ static void workers_are_told_their_device(void **state)
         } expected[] = {
             {"CUDA_VISIBLE_DEVICES", rows[i].visible},    {"CTRUN_DEVICE_INDEX", rows[i].index},
             {"CTRUN_GPU_SHARE", rows[i].share},           {"CUDA_DEVICE_ORDER", rows[i].order},
-            {"NCCL_MULTI_RANK_GPU_ENABLE", rows[i].nccl},
+            {"NCCL_MULTI_RANK_GPU_ENABLE", rows[i].nccl}, {"JAX_LOCAL_DEVICE_IDS", rows[i].index},
         };
         struct ct_strlist env = {0};
         assert_int_equal(ct_worker_env_make(&job_env, &rows[i].gpus, 1, "", from, &env), 0);
@@ -211,6 +211,33 @@ static void workers_are_told_their_device(void **state)
                     : value == NULL || strcmp(value, expected[k].value) != 0) {
                 fail_msg("row %zu: %s=%s", i, expected[k].name, value != NULL ? value : "(unset)");
             }
+        }
+        ct_strlist_fini(&env);
+    }
+}
+
+static void jax_takes_the_device_of_each_of_several_workers(void **state)
+{
+    static const struct {
+        int local_world_size;
+        const char *base, *ids;
+    } rows[] = {
+        {2, "RANKING=kept", "1"},
+        {1, "RANKING=kept", NULL}, /* one process for a machine may use all its GPUs */
+        {2, "JAX_LOCAL_DEVICE_IDS=2,3", "2,3"},
+        {1, "JAX_LOCAL_DEVICE_IDS=2,3", "2,3"},
+    };
+    const struct ct_gpu_masks gpus = {.devices = 8, .ranks_here = 2};
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char *const from[] = {(char *)rows[i].base, NULL};
+        struct ct_worker_env p = job_env;
+        struct ct_strlist env = {0};
+        p.local_world_size = rows[i].local_world_size;
+        assert_int_equal(ct_worker_env_make(&p, &gpus, 1, "", from, &env), 0);
+        const char *ids = ct_environ_get(env.list, "JAX_LOCAL_DEVICE_IDS");
+        if (rows[i].ids == NULL ? ids != NULL : ids == NULL || strcmp(ids, rows[i].ids) != 0) {
+            fail_msg("row %zu: %s", i, ids != NULL ? ids : "(unset)");
         }
         ct_strlist_fini(&env);
     }
@@ -267,6 +294,7 @@ int main(void)
         cmocka_unit_test(interfaces_are_told_unless_decided),
         cmocka_unit_test(variables_of_libraries_are_set_unless_the_user_decided),
         cmocka_unit_test(workers_are_told_their_device),
+        cmocka_unit_test(jax_takes_the_device_of_each_of_several_workers),
         cmocka_unit_test(local_ranks_go_on_where_another_launcher_ends),
         cmocka_unit_test(ports_have_variables),
         cmocka_unit_test(survives_lack_of_memory),

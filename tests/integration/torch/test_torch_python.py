@@ -9,6 +9,7 @@ import unittest
 
 import testlib
 from testlib import program, pytorch, python_package, wait_until
+from testlib.failover_case import free_ports
 
 
 class DDP(pytorch.Case, python_package.Case):
@@ -53,18 +54,44 @@ class DDP(pytorch.Case, python_package.Case):
 
 
 class JAX(testlib.Case):
-    def test_a_program_with_flags_starts_without_a_wrapper(self):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
         probe = [pytorch.CURRENT, "-c", "import jax"]
         try:
             subprocess.run(probe, capture_output=True, timeout=pytorch.LIMIT, check=True)
         except (OSError, subprocess.CalledProcessError):
             raise unittest.SkipTest("no JAX in the environment of tools/test --with-torch") from None
+
+    def test_a_program_with_flags_starts_without_a_wrapper(self):
         result = self.ctrun(
             "-n", "2", pytorch.PROGRAMS / "jax_flags.py", "--coordinator", "${master_addr}:${port:jax}",
             "--processes", "${world_size}", "--process", "${rank}",
             env={"PYTHON_EXEC": pytorch.CURRENT}, deadline=pytorch.LIMIT)  # fmt: skip
         self.assertEqual(result.code, 0, result)
         for rank in range(2):
+            self.assertIn(f"process {rank} of 2 sum 6.0", result.out)
+
+    def test_a_program_without_flags_starts_where_slurm_has_started_each_rank(self):
+        """JAX reads some variables of Slurm, and ctrun others. Both sets are here."""
+        store, coordinator = free_ports(2)
+        jobs = [
+            self.start_ctrun(
+                "--master-port", store, pytorch.PROGRAMS / "jax_flags.py",
+                env={
+                    "PYTHON_EXEC": pytorch.CURRENT, "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0",
+                    "SLURM_STEP_NODELIST": "localhost", "SLURM_STEP_NUM_NODES": "1", "SLURM_NODEID": "0",
+                    "SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2",
+                    "SLURM_STEP_TASKS_PER_NODE": "2",
+                    # Else JAX makes its port from the id of the job.
+                    "JAX_COORDINATOR_PORT": coordinator,
+                },
+            )
+            for rank in range(2)
+        ]  # fmt: skip
+        for rank, job in enumerate(jobs):
+            result = job.wait(pytorch.LIMIT)
+            self.assertEqual(result.code, 0, result)
             self.assertIn(f"process {rank} of 2 sum 6.0", result.out)
 
 

@@ -8,11 +8,9 @@ import hmac
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import unittest
 
 import testlib
@@ -120,29 +118,6 @@ class Kubernetes(testlib.Case):
             files = {p.name for p in (FOLDER / folder).glob("*.yaml")} - {"kustomization.yaml"}
             self.assertEqual({r for r in resources if "/" not in r}, files)
             self.assertEqual("../common" in resources, folder != "common")
-
-    def test_kubectl_builds_them(self):
-        if shutil.which("kubectl") is None:
-            self.skipTest("kubectl is not in PATH")
-        for folder, documents in self.manifests.items():
-            if not any(d["kind"] == "Kustomization" for d in documents):
-                continue
-            result = self.run_program("kubectl", "kustomize", FOLDER / folder)
-            self.assertEqual(result.code, 0, result)
-            self.assertIn("kind: Service\n", result.out)
-
-    def test_the_readmes_kustomization_takes_the_image_that_is_pushed(self):
-        if shutil.which("kubectl") is None:
-            self.skipTest("kubectl is not in PATH")
-        text = (FOLDER / "README.md").read_text()
-        block = re.search(r"^    resources: .*\n(?:    .*\n)+", text, re.M)[0]
-        shutil.copytree(FOLDER, self.tmp / "contrib/kubernetes")
-        (self.tmp / "mine").mkdir()
-        (self.tmp / "mine/kustomization.yaml").write_text(textwrap.dedent(block))
-        result = self.run_program("kubectl", "kustomize", self.tmp / "mine")
-        self.assertEqual(result.code, 0, result)
-        pushed = re.search(r"^    buildah push (\S+)$", text, re.M)[1]
-        self.assertIn(f"image: {pushed}\n", result.out)
 
     def test_the_readmes_secret_has_a_read_key_or_is_not_made(self):
         lines = readme_secret()

@@ -5,6 +5,8 @@
     ```sh ci         .ci/run runs exactly these commands (too long for one test)
     ```sh example    for the reader to adapt; not run
 
+Each row of the table of messages begins as a message does in the C sources.
+
 The table in CONTRIBUTING.md names every folder of the top level, that in docs/ARCHITECTURE.md every room,
 and neither names one that does not exist. The drawing in docs/ARCHITECTURE.md has a box for each floor, with
 its rooms in their order, the highest first."""
@@ -22,6 +24,10 @@ DRAWING = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BOX_NAME = re.compile(r"\| (\w+)/ ")
 FENCE = re.compile(r"^```(\w+)?[ \t]*(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("run", "ci", "example")
+MESSAGES = re.compile(r"^\| message \|[^\n]*\n\|[-| ]+\n((?:\|[^\n]*\n)+)", re.MULTILINE)
+# What may hold quotes but is no string, or string literals with only blanks between them.
+LITERAL = re.compile(r"""/\*.*?\*/|//[^\n]*|'(?:\\.|[^'\\\n])*'|((?:"(?:\\.|[^"\\\n])*"\s*)+)""", re.DOTALL)
+CONVERSION = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]+)?(?:hh|h|ll|l|z|j|t)?[a-zA-Z]")
 
 
 def shell_blocks(text):
@@ -83,6 +89,51 @@ def check_drawing(page, text, rooms):
             yield f"{page}: the box {floor}/ of the drawing must have these rooms in this order: {' '.join(wanted)}"
 
 
+def head(message):
+    """What a message begins with."""
+    return re.split(r"[:;]|\.\.\.", message)[0].strip()
+
+
+def literals(source):
+    """The string literals of C source, adjacent ones joined."""
+    for match in LITERAL.finditer(source):
+        if match[1]:
+            yield re.sub(r'"\s*"', "", match[1].strip())[1:-1]
+
+
+def heads(sources):
+    """What the messages of these C sources begin with, as patterns; those with two words or more, because others
+    would fit too much."""
+    found = set()
+    for source in sources:
+        for literal in map(head, literals(source)):
+            words = re.findall(r"[A-Za-z]{2,}", CONVERSION.sub(" ", literal))
+            if len(words) >= 2:
+                numbers = [".*".join(map(re.escape, CONVERSION.split(part))) for part in literal.split("%d")]
+                found.add((tuple(words), re.sub(r"(?:\.\*)+", ".*", r"\d+".join(numbers))))
+    return found
+
+
+def check_messages(text, sources):
+    """The head of a row is a literal's head. In front of one that begins with punctuation, such as ") is lost", there
+    may be what the C code has added before it."""
+    table = MESSAGES.search(text)
+    if table is None:
+        yield "README.md: there is no table of messages"
+        return
+    known = heads(sources)
+    for offset, row in enumerate(table[1].splitlines()):
+        line = tree.line_of(text, table.start(1)) + offset
+        message = re.match(r"\| `([^`]+)` \|", row)
+        if message is None:
+            yield f"README.md:{line}: this row of the messages does not begin with one in backticks"
+            continue
+        begun = head(message[1])
+        fitting = (pattern for words, pattern in known if all(word in begun for word in words))
+        if not any(re.fullmatch(rf"(?:.*(?=\W))?{pattern}", begun) for pattern in fitting):
+            yield f"README.md:{line}: no message of the C sources begins with '{begun}'"
+
+
 def run_blocks(text):
     build = os.environ["BUILD_ROOT"]
     environment = dict(os.environ, PATH=build + os.pathsep + os.environ["PATH"])
@@ -109,6 +160,7 @@ def main():
     for page, wanted in (("CONTRIBUTING.md", top), ("docs/ARCHITECTURE.md", rooms)):
         findings += check_map(page, tree.read(page), wanted)
     findings += check_drawing("docs/ARCHITECTURE.md", tree.read("docs/ARCHITECTURE.md"), rooms_of)
+    findings += check_messages(text, (tree.read(p) for p in tree.files() if tree.is_c(p) and p.parts[0] != "tests"))
     findings += run_blocks(text)
     for finding in findings:
         print(finding)

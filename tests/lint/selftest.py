@@ -302,7 +302,7 @@ class Readme(unittest.TestCase):
 ```
 """
 
-    def test_drawing(self):
+    def test_a_drawing_without_a_room_is_found(self):
         rooms = {"upper": ["a-b", "c"], "side": ["d"], "lower": []}
 
         def found(rooms, text=self.DRAWING):
@@ -315,6 +315,22 @@ class Readme(unittest.TestCase):
         self.assertEqual(found({**rooms, "cellar": []}), 1)
         self.assertEqual(found({"upper": ["a-b", "c"], "lower": []}), 1)
         self.assertEqual(found(rooms, ""), 3)
+
+    def test_a_message_that_no_source_has_is_found(self):
+        def findings(row, *sources):
+            return len(list(readme.check_messages(f"| message | what |\n|---|---|\n| {row} | x |\n", sources)))
+
+        row = "`rank 5 failed on gpu-2: process 812 ...`"
+        self.assertEqual(findings(row, 'say(PREFIX "rank %d failed "\n    "on %.64s: %s", a, b, c);'), 0)
+        self.assertEqual(findings(row, 'say("rank %d broke on %s: ");  /* "rank %d failed on %s" */'), 1)
+        self.assertEqual(findings(row, 'say("%d on %s", a, b); say("rank %d on %s", a, b);'), 1)
+        self.assertEqual(findings("`rank 3 hangs ...`", 'f("%srank %d hangs: %s", a, b, c);'), 0)
+        self.assertEqual(findings("`rank 3 hangs ...`", 'f("%srank %d is stuck", a, b);'), 1)
+        # A message in parts is known by its last one.
+        self.assertEqual(findings("`node 1 (a at b) is lost`", 'f("node %d ("); f(c ? ": " : ") is lost: ");'), 0)
+        self.assertEqual(findings("`--warm makes no spares: ...`", 'f("no spares: %s", a);'), 1)
+        self.assertEqual(findings("rank 3 hangs", 'f("rank %d hangs");'), 1)
+        self.assertEqual(len(list(readme.check_messages("", ['f("rank %d hangs");']))), 1)
 
 
 if __name__ == "__main__":

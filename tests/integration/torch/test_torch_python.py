@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package ctworker in a DDP program, and programs of JAX, with PyPI's current versions."""
+"""The package ctworker in a DDP program, README's script, and programs of JAX, with PyPI's current versions."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 import testlib
-from testlib import program, pytorch, python_package, wait_until
+from testlib import SOURCE_ROOT, program, pytorch, python_package, wait_until
 from testlib.failover_case import free_ports
 
 
@@ -51,6 +51,19 @@ class DDP(pytorch.Case, python_package.Case):
         steps = dict(re.findall(r"rank (\d) saves step (\d+)", result.out))
         self.assertEqual(sorted(steps), ["0", "1"], result)
         self.assertEqual(steps["0"], steps["1"], result)
+
+
+class Readme(pytorch.Case):
+    python = pytorch.CURRENT
+
+    def test_its_script_runs(self):
+        page = (SOURCE_ROOT / "README.md").read_text()
+        (script,) = re.findall(r"^```python\n(# train\.py\n.*?)^```$", page, re.M | re.S)
+        env = {"PYTHON_EXEC": self.python}
+        result = self.ctrun("--nproc-per-node", "2", self.script("train.py", script), env=env, deadline=pytorch.LIMIT)
+        self.assertEqual(result.code, 0, result)
+        for rank in range(2):
+            self.assertIn(f"rank {rank} of 2: [1.0, 1.0, 1.0, 1.0]", result.out)
 
 
 class JAX(testlib.Case):

@@ -98,7 +98,7 @@ static int run(struct launch *launch, char *const *env, struct ct_outcome *outco
     return rc != 0 ? rc : ct_agent_run(job, outcome, err);
 }
 
-static void clean_up(struct launch *launch, const struct ct_outcome *outcome)
+static int end_job(struct launch *launch, const struct ct_outcome *outcome)
 {
     ct_guard_dismiss(launch->guard);
     bool keep = outcome->keep_files || ct_prepare_wants_logs(&launch->resolved);
@@ -110,6 +110,8 @@ static void clean_up(struct launch *launch, const struct ct_outcome *outcome)
     ct_guard_free(launch->guard);
     ct_binder_fini(&launch->job.binder);
     ct_token_wipe(&launch->token);
+    ct_detach_end(&launch->detach, outcome->exit_code);
+    return outcome->exit_code;
 }
 
 /* The job ends before its first worker: says why on the screen and in the file of --report. */
@@ -129,15 +131,17 @@ static int launch_job(struct launch *launch, char *const *env)
 {
     struct ct_outcome outcome = {.exit_code = CT_EXIT_SETUP};
     struct ct_err err = {0};
-    int rc = ct_prepare_run_id(&launch->resolved, launch->uuid, &launch->job.run_id, &err);
     /* The token is taken before anything is started: the environment no longer holds it then. */
-    rc = rc == 0 ? ct_prepare_token(&launch->options, env, &launch->token, &err) : rc;
+    if (ct_prepare_run_id(&launch->resolved, launch->uuid, &launch->job.run_id, &err) != 0 ||
+        ct_prepare_token(&launch->options, env, &launch->token, &err) != 0) {
+        fail_job(launch, outcome.exit_code, &err);
+        return end_job(launch, &outcome);
+    }
     bool given = launch->resolved.run_id_given, is_random = launch->resolved.run_id == NULL;
     const struct ct_detach_spec spec = {&launch->options,   env,   launch->machine.host,
                                         launch->job.run_id, given, is_random};
-    rc = rc == 0 ? ct_detach_begin(&launch->detach, &spec, launch->out, STDERR_FILENO,
-                                   &outcome.exit_code, &err)
-                 : rc;
+    int rc = ct_detach_begin(&launch->detach, &spec, launch->out, STDERR_FILENO, &outcome.exit_code,
+                             &err);
     if (rc == CT_DETACH_LEFT) { /* another process goes on with the job */
         ct_token_wipe(&launch->token);
         return outcome.exit_code;
@@ -154,9 +158,7 @@ static int launch_job(struct launch *launch, char *const *env)
         run(launch, env, &outcome, &err) != 0) {
         fail_job(launch, outcome.exit_code, &err);
     }
-    clean_up(launch, &outcome);
-    ct_detach_end(&launch->detach, outcome.exit_code);
-    return outcome.exit_code;
+    return end_job(launch, &outcome);
 }
 
 static int launch_fleet(const struct launch *launch, char *const *argv)

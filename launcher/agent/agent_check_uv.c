@@ -92,13 +92,21 @@ static void on_checked(void *data, const struct ct_health_result *result)
 /* Gives the environment of a check: ours, and the cookie by which its processes are found. */
 static int make_env(const struct ct_agent_run *run, struct ct_strlist *env)
 {
-    int rc = 0;
-    for (char *const *entry = run->job->env; rc == 0 && *entry != NULL; entry++) {
-        rc = ct_strlist_borrow(env, *entry);
+    for (char *const *entry = run->job->env; *entry != NULL; entry++) {
+        int rc = ct_strlist_borrow(env, *entry);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    rc = rc == 0 ? ct_strlist_borrow(env, ct_cookie_env(run->job->cookie)) : rc;
-    rc = rc == 0 ? ct_strlist_printf(env, CT_GENERATION_ENV "=%d", run->worker_env.generation) : rc;
-    return rc == 0 ? ct_strlist_close(env) : rc;
+    int rc = ct_strlist_borrow(env, ct_cookie_env(run->job->cookie));
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_strlist_printf(env, CT_GENERATION_ENV "=%d", run->worker_env.generation);
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_strlist_close(env);
 }
 
 /* Starts a check; if that is not possible, *event says that this machine is not fit. */
@@ -297,33 +305,37 @@ static bool concerns_all(const struct ct_agent_run *run)
            (run->job->options->preflight == CT_PREFLIGHT_EACH || run->agent.generation == 0);
 }
 
-static bool start_preflight(struct ct_agent_run *run, struct ct_agent_event *event)
+/* Makes the words of the preflight, in the order of enum ct_preflight_word. Returns false if there
+ * is no memory for them. */
+static bool make_words(const struct ct_agent_run *run, struct ct_strlist *argv)
 {
     const struct ct_job_spec *job = run->job;
     const struct ct_worker_env *env = &run->worker_env;
     bool shim = job->resolved->mode == CT_MODE_SHIM;
     int workers = shim ? job->resolved->local_size : job->resolved->workers;
-    struct ct_strlist argv = {0};
     const char *limits = job->options->preflight_limits;
     const char *folder = job->logdir->run;
-    /* In the order of enum ct_preflight_word. */
-    int rc = ct_strlist_borrow(&argv, CT_PREFLIGHT_PROGRAM);
-    rc = rc == 0 ? ct_strlist_printf(&argv, "%d", env->generation) : rc;
-    rc = rc == 0 ? ct_strlist_printf(&argv, "%d", run->membership.node_rank) : rc;
-    rc = rc == 0
-             ? ct_strlist_printf(&argv, "%d", concerns_all(run) ? run->membership.node_count : 0)
-             : rc;
-    rc = rc == 0 ? ct_strlist_borrow(&argv, job->machine->host) : rc;
-    rc = rc == 0 ? ct_strlist_borrow(&argv, ct_agent_address_here(run)) : rc;
-    rc = rc == 0 ? ct_strlist_borrow(&argv, env->master_addr != NULL ? env->master_addr : "") : rc;
-    rc = rc == 0 ? ct_strlist_printf(&argv, "%u", (unsigned)env->master_port) : rc;
-    rc = rc == 0 ? ct_strlist_printf(&argv, "%d", workers > 0 ? workers : 1) : rc;
-    rc = rc == 0 ? ct_strlist_borrow(&argv, ct_agent_report_speaks(job->resolved) ? "1" : "0") : rc;
-    rc = rc == 0 ? ct_strlist_borrow(&argv, limits != NULL ? limits : "") : rc;
-    rc = rc == 0 ? ct_strlist_borrow(&argv, folder != NULL ? folder : "") : rc;
-    rc = rc == 0 ? ct_strlist_close(&argv) : rc;
+    const char *master = env->master_addr;
+    return ct_strlist_borrow(argv, CT_PREFLIGHT_PROGRAM) == 0 &&
+           ct_strlist_printf(argv, "%d", env->generation) == 0 &&
+           ct_strlist_printf(argv, "%d", run->membership.node_rank) == 0 &&
+           ct_strlist_printf(argv, "%d", concerns_all(run) ? run->membership.node_count : 0) == 0 &&
+           ct_strlist_borrow(argv, job->machine->host) == 0 &&
+           ct_strlist_borrow(argv, ct_agent_address_here(run)) == 0 &&
+           ct_strlist_borrow(argv, master != NULL ? master : "") == 0 &&
+           ct_strlist_printf(argv, "%u", (unsigned)env->master_port) == 0 &&
+           ct_strlist_printf(argv, "%d", workers > 0 ? workers : 1) == 0 &&
+           ct_strlist_borrow(argv, ct_agent_report_speaks(job->resolved) ? "1" : "0") == 0 &&
+           ct_strlist_borrow(argv, limits != NULL ? limits : "") == 0 &&
+           ct_strlist_borrow(argv, folder != NULL ? folder : "") == 0 &&
+           ct_strlist_close(argv) == 0;
+}
+
+static bool start_preflight(struct ct_agent_run *run, struct ct_agent_event *event)
+{
+    struct ct_strlist argv = {0};
     bool begun = false;
-    if (rc == 0) {
+    if (make_words(run, &argv)) {
         struct ct_health_options probe = {
             .name = "preflight",
             .path = ITSELF,

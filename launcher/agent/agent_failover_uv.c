@@ -495,7 +495,10 @@ int ct_agent_failover_seek(struct ct_agent_run *run, struct ct_err *err)
 {
     if (ct_options_name_address(run->job->options)) {
         int rc = take_local_address(run, err);
-        rc = rc == 0 ? ct_agent_store_open_own(run, err) : rc;
+        if (rc != 0) {
+            return rc;
+        }
+        rc = ct_agent_store_open_own(run, err);
         if (rc != 0) {
             return rc;
         }

@@ -394,7 +394,10 @@ static int parse_words(char *const *argv, struct ct_options *options, struct ct_
     const char *taken = NULL;
     while ((result = ct_option_next(&at)) != CT_OPTION_END) {
         int rc = take_option(&at, result, options, err);
-        rc = rc == 0 ? check_lost_value(&at, argv[at.next], err) : rc;
+        if (rc != 0) {
+            return rc;
+        }
+        rc = check_lost_value(&at, argv[at.next], err);
         if (rc != 0) {
             return rc;
         }

@@ -549,8 +549,10 @@ int ct_detach_begin(struct ct_detach *detach, const struct ct_detach_spec *spec,
     if (rc != 0) {
         (void)ct_err_wrap(err, "%s: job %s", root_path, detach->job.id);
         rc = ct_state_folder_advise(err, rc);
+        give_up_folder(root, &detach->folder, &detach->job);
+        goto out;
     }
-    rc = rc == 0 ? fork_job(detach, &waiter, &before, err) : rc;
+    rc = fork_job(detach, &waiter, &before, err);
     if (rc != 0) {
         give_up_folder(root, &detach->folder, &detach->job);
         goto out;

@@ -379,18 +379,25 @@ static int start_node(struct fleet *fleet, const struct ct_fleet_spec *spec, int
     int child[2] = {-1, -1};
     char line[CT_TOKEN_MAX + 2];
     int rc = open_pipes(node, child, err);
-    rc = rc == 0 ? ct_fleet_start_command(fleet->job, spec, index, &start, err) : rc;
-    if (rc == 0) {
-        const struct ct_spawn_options options = {
-            .path = start.path,
-            .argv = start.argv.list,
-            .envp = fleet->job->env,
-            .stdio = {child[0], child[1], child[1]},
-            .nofile = &fleet->job->nofile,
-        };
-        rc = ct_spawn(&options, &node->child, err);
-        node->child.pidfd = rc == 0 ? node->child.pidfd : -1;
+    if (rc != 0) {
+        goto out;
     }
+    rc = ct_fleet_start_command(fleet->job, spec, index, &start, err);
+    if (rc != 0) {
+        goto out;
+    }
+    const struct ct_spawn_options options = {
+        .path = start.path,
+        .argv = start.argv.list,
+        .envp = fleet->job->env,
+        .stdio = {child[0], child[1], child[1]},
+        .nofile = &fleet->job->nofile,
+    };
+    rc = ct_spawn(&options, &node->child, err);
+    if (rc != 0) {
+        node->child.pidfd = -1;
+    }
+out:
     ct_fleet_start_fini(&start);
     close_fd(&child[0]);
     close_fd(&child[1]);
@@ -422,7 +429,10 @@ static int open_all(struct fleet *fleet, struct ct_err *err)
         return ct_err_set(err, rc, "no random numbers for the job's token");
     }
     rc = name_job(fleet, err);
-    rc = rc == 0 ? choose_store(fleet, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = choose_store(fleet, err);
     if (rc != 0) {
         return rc;
     }

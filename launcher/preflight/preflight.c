@@ -486,20 +486,24 @@ int ct_preflight_judge(const struct ct_preflight_machine *machines, int count,
         .latencies = ct_calloc(n + 1, sizeof(double)),
         .broken = ct_calloc(n + 1, sizeof(int)),
     };
-    int rc = out->findings == NULL || judge.rates == NULL || judge.latencies == NULL ||
-                     judge.broken == NULL
-                 ? CT_ENOMEM
-                 : 0;
-    for (int i = 0; rc == 0 && i < count; i++) {
+    int rc = CT_ENOMEM;
+    if (out->findings == NULL || judge.rates == NULL || judge.latencies == NULL ||
+        judge.broken == NULL) {
+        goto out;
+    }
+    for (int i = 0; i < count; i++) {
         judge.latencies[i] = INFINITY;
     }
-    rc = rc == 0 ? read_pairs(&judge) : rc;
-    if (rc == 0) {
-        judge.typical_gpus = gpus_of_most(&judge);
-        for (int i = 0; i < count; i++) {
-            check_machine(&judge, i);
-        }
-    } else {
+    rc = read_pairs(&judge);
+    if (rc != 0) {
+        goto out;
+    }
+    judge.typical_gpus = gpus_of_most(&judge);
+    for (int i = 0; i < count; i++) {
+        check_machine(&judge, i);
+    }
+out:
+    if (rc != 0) {
         ct_preflight_verdict_fini(out);
     }
     ct_free(judge.rates);

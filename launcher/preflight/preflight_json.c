@@ -84,8 +84,13 @@ static int write_machine(const struct ct_preflight_machine *machine, unsigned lo
 int ct_preflight_machine_write(const struct ct_preflight_machine *machine, struct ct_buf *out)
 {
     cJSON *object = cJSON_CreateObject();
-    int rc = object != NULL ? write_machine(machine, OF_ALL | INTERNAL, object) : CT_ENOMEM;
-    rc = rc == 0 ? ct_json_print(object, out) : rc;
+    if (object == NULL) {
+        return CT_ENOMEM;
+    }
+    int rc = write_machine(machine, OF_ALL | INTERNAL, object);
+    if (rc == 0) {
+        rc = ct_json_print(object, out);
+    }
     cJSON_Delete(object);
     return rc;
 }
@@ -108,14 +113,23 @@ int ct_preflight_machine_read(const char *text, struct ct_preflight_machine *out
 int ct_preflight_links_write(const struct ct_preflight_machine *machine, struct ct_buf *out)
 {
     cJSON *array = cJSON_CreateArray();
-    int rc = array != NULL ? 0 : CT_ENOMEM;
-    for (int i = 0; rc == 0 && i < machine->num_links; i++) {
-        cJSON *object = ct_json_append_object(array);
-        rc = object != NULL ? ct_json_write_fields(object, link_fields, LINK_FIELDS, OF_ALL,
-                                                   &machine->links[i])
-                            : CT_ENOMEM;
+    if (array == NULL) {
+        return CT_ENOMEM;
     }
-    rc = rc == 0 ? ct_json_print(array, out) : rc;
+    int rc = 0;
+    for (int i = 0; i < machine->num_links; i++) {
+        cJSON *object = ct_json_append_object(array);
+        if (object == NULL) {
+            rc = CT_ENOMEM;
+            goto out;
+        }
+        rc = ct_json_write_fields(object, link_fields, LINK_FIELDS, OF_ALL, &machine->links[i]);
+        if (rc != 0) {
+            goto out;
+        }
+    }
+    rc = ct_json_print(array, out);
+out:
     cJSON_Delete(array);
     return rc;
 }

@@ -73,6 +73,16 @@ static void reset(int fd)
     }
 }
 
+/* Sets the error of errno, and closes the socket if there is one. */
+static int cannot_listen(int fd, struct ct_err *err)
+{
+    int rc = ct_err_sys(err, CT_EIO, errno, "cannot listen for the other machines");
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return rc;
+}
+
 int ct_preflight_listen(int *listener, uint16_t *port, struct ct_err *err)
 {
     struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
@@ -80,23 +90,18 @@ int ct_preflight_listen(int *listener, uint16_t *port, struct ct_err *err)
     struct sockaddr_storage bound = {0};
     socklen_t len = sizeof(bound);
     int both = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    int rc = fd < 0 ? -1 : setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &both, sizeof(both));
-    rc = rc == 0 ? bind(fd, (struct sockaddr *)&any6, sizeof(any6)) : rc;
-    if (rc != 0) { /* a machine without IPv6 */
+    if (fd < 0 || setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &both, sizeof(both)) != 0 ||
+        bind(fd, (struct sockaddr *)&any6, sizeof(any6)) != 0) { /* a machine without IPv6 */
         if (fd >= 0) {
             (void)close(fd);
         }
         fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        rc = fd < 0 ? -1 : bind(fd, (struct sockaddr *)&any4, sizeof(any4));
-    }
-    rc = rc == 0 ? listen(fd, BACKLOG) : rc;
-    rc = rc == 0 ? getsockname(fd, (struct sockaddr *)&bound, &len) : rc;
-    if (rc != 0) {
-        rc = ct_err_sys(err, CT_EIO, errno, "cannot listen for the other machines");
-        if (fd >= 0) {
-            (void)close(fd);
+        if (fd < 0 || bind(fd, (struct sockaddr *)&any4, sizeof(any4)) != 0) {
+            return cannot_listen(fd, err);
         }
-        return rc;
+    }
+    if (listen(fd, BACKLOG) != 0 || getsockname(fd, (struct sockaddr *)&bound, &len) != 0) {
+        return cannot_listen(fd, err);
     }
     *listener = fd;
     *port = ct_addr_port((struct sockaddr *)&bound);
@@ -173,7 +178,10 @@ static int ping(int fd, int64_t deadline_ns, double *latency_s, struct ct_err *e
         message[0] = last ? 0 : 1;
         int64_t sent_ns = ct_clock_now(NULL);
         int rc = send_all(fd, message, sizeof(message), deadline_ns, err);
-        rc = rc == 0 ? ct_sock_recv(fd, message, sizeof(message), deadline_ns, err) : rc;
+        if (rc != 0) {
+            return rc;
+        }
+        rc = ct_sock_recv(fd, message, sizeof(message), deadline_ns, err);
         if (rc != 0) {
             return rc;
         }
@@ -190,7 +198,10 @@ static int echo(int fd, int64_t deadline_ns, struct ct_err *err)
     char message[PING_LEN];
     do {
         int rc = ct_sock_recv(fd, message, sizeof(message), deadline_ns, err);
-        rc = rc == 0 ? send_all(fd, message, sizeof(message), deadline_ns, err) : rc;
+        if (rc != 0) {
+            return rc;
+        }
+        rc = send_all(fd, message, sizeof(message), deadline_ns, err);
         if (rc != 0) {
             return rc;
         }
@@ -297,10 +308,14 @@ static int take(const struct ct_preflight_meeting *meeting, enum purpose purpose
     while (count > 0) {
         reset(callers[--count].fd);
     }
-    return *out >= 0 ? 0
-           : rc != 0 ? rc
-                     : ct_err_set(err, CT_ETIMEDOUT, "it did not connect within %g s",
-                                  CT_PREFLIGHT_PAIR_MS / 1000.0);
+    if (*out >= 0) {
+        return 0;
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_err_set(err, CT_ETIMEDOUT, "it did not connect within %g s",
+                      CT_PREFLIGHT_PAIR_MS / 1000.0);
 }
 
 static int open_way(const struct ct_preflight_meeting *meeting, enum purpose purpose,
@@ -319,32 +334,49 @@ static int transfer(const struct ct_preflight_meeting *meeting, enum purpose pur
     bool sends = connects == (purpose == TO_ACCEPTOR);
     int fd = -1;
     int rc = open_way(meeting, purpose, deadline_ns, &fd, err);
-    if (rc == 0 && purpose == TO_ACCEPTOR) {
-        rc = connects ? ping(fd, deadline_ns, &link->latency_s, err) : echo(fd, deadline_ns, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && sends) {
+    if (purpose == TO_ACCEPTOR) {
+        rc = connects ? ping(fd, deadline_ns, &link->latency_s, err) : echo(fd, deadline_ns, err);
+        if (rc != 0) {
+            goto out;
+        }
+    }
+    if (sends) {
         send_much(fd, chunk);
         wait_for_end(fd, deadline_ns);
-    } else if (rc == 0 && !receive_much(fd, chunk, deadline_ns, &link->rate)) {
+    } else if (!receive_much(fd, chunk, deadline_ns, &link->rate)) {
         rc = ct_err_set(err, CT_ETIMEDOUT, "it sent nothing");
     }
+out:
     reset(fd);
+    return rc;
+}
+
+static int transfer_both_ways(const struct ct_preflight_meeting *meeting,
+                              struct ct_preflight_link *link, struct ct_err *err)
+{
+    int64_t deadline_ns = ct_deadline_in(NULL, CT_PREFLIGHT_PAIR_MS);
+    char *chunk = ct_calloc(1, CHUNK);
+    if (chunk == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    int rc = transfer(meeting, TO_ACCEPTOR, deadline_ns, chunk, link, err);
+    if (rc == 0) {
+        rc = transfer(meeting, TO_CONNECTOR, deadline_ns, chunk, link, err);
+    }
+    ct_free(chunk);
     return rc;
 }
 
 void ct_preflight_measure(const struct ct_preflight_meeting *meeting,
                           struct ct_preflight_link *link)
 {
-    int64_t deadline_ns = ct_deadline_in(NULL, CT_PREFLIGHT_PAIR_MS);
     struct ct_err err = {0};
-    char *chunk = ct_calloc(1, CHUNK);
     *link = (struct ct_preflight_link){.partner = meeting->partner, .rate = NAN, .latency_s = NAN};
-    int rc = chunk != NULL ? 0 : ct_err_set(&err, CT_ENOMEM, "out of memory");
-    rc = rc == 0 ? transfer(meeting, TO_ACCEPTOR, deadline_ns, chunk, link, &err) : rc;
-    rc = rc == 0 ? transfer(meeting, TO_CONNECTOR, deadline_ns, chunk, link, &err) : rc;
-    if (rc != 0) {
+    if (transfer_both_ways(meeting, link, &err) != 0) {
         (void)snprintf(link->error, sizeof(link->error), "%.*s", CT_PREFLIGHT_TEXT_MAX - 1,
                        err.text);
     }
-    ct_free(chunk);
 }

@@ -410,6 +410,7 @@ static bool wait_for_answers(struct run *run)
     return !stopped && ct_clock_now(NULL) < run->deadline_ns;
 }
 
+/* Takes every answer, even after one has failed. Returns the first failure. */
 static int take_answers(struct run *run)
 {
     int rc = 0;
@@ -423,7 +424,9 @@ static int take_answers(struct run *run)
             ready && (question->handler != NULL ? !send_request(question) : read_more(question));
         if (complete || ct_clock_now(NULL) >= question->deadline_ns) {
             int failed = take_answer(run, i / KINDS, (enum kind)(i % KINDS));
-            rc = rc == 0 ? failed : rc;
+            if (rc == 0) {
+                rc = failed;
+            }
         }
     }
     return rc;

@@ -426,7 +426,13 @@ int ct_client_delete(struct ct_client *client, const char *key, bool *there, str
     }
     int64_t deadline = deadline_of(client), deleted = 0;
     rc = send_request(client, NULL, 0, deadline, err);
-    rc = rc == 0 ? receive(client, &deleted, sizeof(deleted), deadline, err) : rc;
-    *there = rc == 0 && deleted > 0;
-    return rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = receive(client, &deleted, sizeof(deleted), deadline, err);
+    if (rc != 0) {
+        return rc;
+    }
+    *there = deleted > 0;
+    return 0;
 }

@@ -501,6 +501,32 @@ static int read_election(const cJSON *object, struct ct_msg *out, struct ct_err 
     return out->record != NULL ? ct_job_record_from_json(record, out->record, err) : CT_ENOMEM;
 }
 
+static int read_join(const cJSON *object, struct ct_msg *out, struct ct_err *err)
+{
+    int rc = read_optional(object, &queries_field, out, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_optional(object, &stands_field, out, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = read_optional(object, &preflight_field, out, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_restart_limits_from_json(object, &out->join.limits, err);
+}
+
+static int read_warm(const cJSON *warm, struct ct_msg *out, struct ct_err *err)
+{
+    int rc = ct_json_read_fields(warm, warm_fields, WARM_FIELDS, 1UL << out->type, out, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return read_optional(warm, &making_field, out, err);
+}
+
 static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *err)
 {
     unsigned long on = 1UL << out->type;
@@ -512,10 +538,7 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
         out->has_answer = true;
     }
     if (out->type == CT_MSG_JOIN) {
-        int rc = read_optional(object, &queries_field, out, err);
-        rc = rc == 0 ? read_optional(object, &stands_field, out, err) : rc;
-        rc = rc == 0 ? read_optional(object, &preflight_field, out, err) : rc;
-        rc = rc == 0 ? ct_restart_limits_from_json(object, &out->join.limits, err) : rc;
+        int rc = read_join(object, out, err);
         if (rc != 0) {
             return rc;
         }
@@ -564,8 +587,7 @@ static int read_parts(const cJSON *object, struct ct_msg *out, struct ct_err *er
     }
     const cJSON *warm = cJSON_GetObjectItemCaseSensitive(object, "warm");
     if (out->type == CT_MSG_BEAT && warm != NULL) {
-        int rc = ct_json_read_fields(warm, warm_fields, WARM_FIELDS, on, out, err);
-        rc = rc == 0 ? read_optional(warm, &making_field, out, err) : rc;
+        int rc = read_warm(warm, out, err);
         if (rc != 0) {
             return rc;
         }

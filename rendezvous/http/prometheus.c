@@ -351,20 +351,27 @@ static int put_progress(struct ct_buf *out, const cJSON *status, const struct ct
 
 static int put_jobs(struct ct_buf *out, const cJSON *status, const struct ct_status_rows *rows)
 {
-    int rc = put_job_infos(out, status);
-    for (size_t i = 0; rc == 0 && i < sizeof(job_metrics) / sizeof(job_metrics[0]); i++) {
-        rc = put_job_metric(out, status, &job_metrics[i]);
+    if (put_job_infos(out, status) != 0) {
+        return CT_ENOMEM;
     }
-    rc = rc == 0 ? put_hangs(out, status) : rc;
-    if (rc != 0 || put_head(out, "job_workers", "gauge", "Workers of a job, by state.") != 0) {
+    for (size_t i = 0; i < sizeof(job_metrics) / sizeof(job_metrics[0]); i++) {
+        if (put_job_metric(out, status, &job_metrics[i]) != 0) {
+            return CT_ENOMEM;
+        }
+    }
+    if (put_hangs(out, status) != 0 ||
+        put_head(out, "job_workers", "gauge", "Workers of a job, by state.") != 0) {
         return CT_ENOMEM;
     }
     const cJSON *job = NULL;
     size_t at = 0;
-    for (int i = 0; rc == 0 && (job = ct_status_next_job(status, job)) != NULL; i++) {
-        rc = put_workers(out, job, rows, i, &at);
+    for (int i = 0; (job = ct_status_next_job(status, job)) != NULL; i++) {
+        int rc = put_workers(out, job, rows, i, &at);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc == 0 ? put_progress(out, status, rows) : rc;
+    return put_progress(out, status, rows);
 }
 
 int ct_prometheus_print(const struct cJSON *status, const struct ct_status_rows *rows,

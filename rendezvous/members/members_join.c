@@ -360,7 +360,10 @@ static int check_join(struct ct_members *m, const struct ct_msg_join *join, cons
         return CT_MEMBERS_E_BEHIND;
     }
     rc = check_id(m, join, address, replaced, err);
-    rc = rc == 0 ? check_wish(m, join, address, now_ns, replaced, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_wish(m, join, address, now_ns, replaced, err);
     if (rc != 0) {
         return rc;
     }

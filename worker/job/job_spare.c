@@ -354,21 +354,30 @@ static int become(struct ctw_spare *spare, ctw_spare_check_fn check, void *data,
                   const struct ct_buf *block, struct ct_err *err)
 {
     int rc = each_new(block, &spare->given, check_late, err);
-    if (rc == 0) {
-        rc = each_new(&spare->given, block, check_late, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = check_mapped(err);
+    rc = each_new(&spare->given, block, check_late, err);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc == 0 ? check_room(spare, err) : rc;
-    const char *why = rc == 0 && check != NULL ? check(data) : NULL;
+    rc = check_mapped(err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = check_room(spare, err);
+    if (rc != 0) {
+        return rc;
+    }
+    const char *why = check != NULL ? check(data) : NULL;
     if (why != NULL) {
-        rc = ct_err_set(err, CT_EABORTED, "%s", why);
+        return ct_err_set(err, CT_EABORTED, "%s", why);
     }
-    if (rc == 0) {
-        rc = each_new(&spare->given, block, unset_variable, err);
+    rc = each_new(&spare->given, block, unset_variable, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? each_new(block, &spare->given, set_variable, err) : rc;
+    return each_new(block, &spare->given, set_variable, err);
 }
 
 static int take_streams(const struct ctw_spare *spare, struct ct_err *err)

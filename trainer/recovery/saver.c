@@ -100,11 +100,14 @@ static int write_snapshot(struct ct_saver *saver, struct ct_err *err)
                           "checkpoint of step %lld: its parameters contain NaN or infinity",
                           (long long)saver->point.step);
     }
-    /* Both are tried, because one file system may be full and the other not. */
+    /* Both are tried, because one file system may be full and the other not. The first failure is
+     * the one that is told. */
     int rc = saver->options.file != NULL ? write_one(saver, saver->options.file, err) : 0;
     if (saver->options.dir != NULL) {
         int dir_rc = write_into_dir(saver, rc == 0 ? err : NULL);
-        rc = rc == 0 ? dir_rc : rc;
+        if (rc == 0) {
+            rc = dir_rc;
+        }
     }
     return rc;
 }

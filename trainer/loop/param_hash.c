@@ -66,6 +66,8 @@ int ct_trainer_hash(struct ct_trainer *t, uint64_t *out, struct ct_err *err)
         sum += r < stages ? sum_of(all + 2 * r) : 0;
     }
     ct_free(all);
-    *out = ct_param_hash_of(sum);
+    if (rc == 0) {
+        *out = ct_param_hash_of(sum);
+    }
     return rc;
 }

@@ -18,6 +18,7 @@
 #include "common/clock.h"
 #include "common/env_names.h"
 #include "common/host_list.h"
+#include "launcher/preflight/preflight_probe.h"
 #include "launcher/util/strlist.h"
 #include "rendezvous/wire/json.h"
 

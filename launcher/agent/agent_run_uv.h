@@ -22,7 +22,7 @@
 #include "launcher/monitor/health_check_uv.h"
 #include "launcher/monitor/stack_asker_uv.h"
 #include "launcher/monitor/worker_uv.h"
-#include "launcher/preflight/preflight_probe.h"
+#include "launcher/preflight/preflight_outcome.h"
 #include "launcher/report/job_story.h"
 #include "launcher/report/trace.h"
 #include "launcher/setup/interface_uv.h"

@@ -5,9 +5,9 @@
  *
  * The processes of all machines meet in the workers' store. Each says what it has found; the one of
  * node rank 0 waits for all and plans the rounds; each measures and says what; node rank 0 judges.
- * The result is one line of JSON on standard output, which ct_preflight_outcome_read() reads; if
- * there are several, the last one counts. The one with the table is written before any machine
- * hears that it is not fit, and so before it can end the generation.
+ * The result is one line of JSON on standard output, which preflight_outcome.h reads; if there are
+ * several, the last one counts. The one with the table is written before any machine hears that it
+ * is not fit, and so before it can end the generation.
  */
 #ifndef CT_LAUNCHER_PREFLIGHT_PREFLIGHT_PROBE_H
 #define CT_LAUNCHER_PREFLIGHT_PREFLIGHT_PROBE_H
@@ -16,8 +16,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
-struct cJSON;
 
 #define CT_PREFLIGHT_PROGRAM "ctrun-preflight"
 /* A process that has not ended by then never will: what it waits for has shorter deadlines. */
@@ -49,22 +47,5 @@ int ct_preflight_probe(char *const *argv);
 /* How long a machine waits for the verdict when so many take part. One that takes no part waits all
  * the rounds, each of which lasts to the end of its time if packets of one machine get lost. */
 int64_t ct_preflight_verdict_ms(int machines);
-
-/* What a probe has found; texts are borrowed from `root`. */
-struct ct_preflight_outcome {
-    struct cJSON *root;
-    const char *broken; /* why there is no result; "" = there is one */
-    const char *unfit;  /* what is wrong with this machine; "" = nothing */
-    const char *advice; /* what to do about it */
-    bool others_unfit;  /* another machine is not fit, so this generation will not start */
-    /* Of node rank 0, "" and NULL for all others. */
-    const char *table, *summary, *warnings;
-    const struct cJSON *report;
-};
-
-/* Gives *out, to be emptied by ct_preflight_outcome_fini(). CT_EFORMAT. */
-CT_MUST_CHECK int ct_preflight_outcome_read(const char *text, struct ct_preflight_outcome *out,
-                                            struct ct_err *err);
-void ct_preflight_outcome_fini(struct ct_preflight_outcome *outcome);
 
 #endif

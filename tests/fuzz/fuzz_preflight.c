@@ -6,7 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 
 #include "launcher/preflight/preflight_json.h"
-#include "launcher/preflight/preflight_probe.h"
+#include "launcher/preflight/preflight_outcome.h"
 #include "launcher/preflight/preflight_table.h"
 
 #include "common/alloc.h"

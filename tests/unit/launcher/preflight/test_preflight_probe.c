@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/exit_code.h"
 #include "launcher/preflight/preflight_net.h"
+#include "launcher/preflight/preflight_outcome.h"
 #include "launcher/preflight/preflight_probe.h"
 #include "rendezvous/client/client.h"
 

@@ -175,17 +175,19 @@ static int look_here(struct probe *probe, struct ct_err *err)
         look(probe, ends[1]);
     }
     (void)close(ends[1]);
-    int rc = child < 0 ? ct_err_sys(err, CT_EIO, errno, "cannot make a process") : 0;
-    if (rc == 0) {
-        hear(ends[0], &text);
-        (void)kill(child, SIGKILL);
-        (void)waitpid(child, NULL, WNOHANG); /* one that is stuck in the kernel never ends */
-        const char *said = ct_buf_cstr(&text);
-        take_look(said != NULL ? said : "", probe);
+    if (child < 0) {
+        int rc = ct_err_sys(err, CT_EIO, errno, "cannot make a process");
+        (void)close(ends[0]);
+        return rc;
     }
+    hear(ends[0], &text);
+    (void)kill(child, SIGKILL);
+    (void)waitpid(child, NULL, WNOHANG); /* one that is stuck in the kernel never ends */
+    const char *said = ct_buf_cstr(&text);
+    take_look(said != NULL ? said : "", probe);
     (void)close(ends[0]);
     ct_buf_fini(&text);
-    return rc;
+    return 0;
 }
 
 /* ---- the store ------------------------------------------------------------------------------ */
@@ -216,9 +218,38 @@ static int get(struct probe *probe, const char *what, int number, int64_t timeou
     char key[KEY_MAX];
     ct_buf_reset(text);
     int rc = ct_client_get(probe->store, key_of(probe, key, what, number), timeout_ms, text, err);
-    if (rc == 0 && ct_buf_cstr(text) == NULL) {
-        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
+    if (rc != 0) {
+        return rc;
     }
+    return ct_buf_cstr(text) != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
+}
+
+/* Tells what this machine has found of itself. */
+static int put_row(struct probe *probe, const char *what, struct ct_err *err)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = ct_preflight_machine_write(&probe->here, &text) == 0
+                 ? put(probe, what, probe->node_rank, &text, err)
+                 : ct_err_set(err, CT_ENOMEM, "out of memory");
+    ct_buf_fini(&text);
+    return rc;
+}
+
+/* Gives what another machine has found of itself. */
+static int get_row(struct probe *probe, const char *what, int node_rank, int64_t timeout_ms,
+                   struct ct_preflight_machine *out, struct ct_err *err)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = get(probe, what, node_rank, timeout_ms, &text, err);
+    if (rc != 0) {
+        goto out;
+    }
+    rc = ct_preflight_machine_read(ct_buf_cstr(&text), out, err);
+    if (rc != 0) {
+        rc = ct_err_wrap(err, "node rank %d", node_rank);
+    }
+out:
+    ct_buf_fini(&text);
     return rc;
 }
 
@@ -240,11 +271,18 @@ static int meet(struct probe *probe, const char *what, int number, int count, in
     struct ct_buf text = CT_BUF_INIT;
     int64_t there = 0;
     int rc = ct_client_add(probe->store, key_of(probe, key, what, number), 1, &there, err);
-    if (rc == 0 && there == count) {
+    if (rc != 0) {
+        return rc;
+    }
+    if (there == count) {
         ct_buf_addf(&text, "go");
         rc = put(probe, "go", number, &text, err);
+        if (rc != 0) {
+            goto out;
+        }
     }
-    rc = rc == 0 ? get(probe, "go", number, timeout_ms, &text, err) : rc;
+    rc = get(probe, "go", number, timeout_ms, &text, err);
+out:
     ct_buf_fini(&text);
     return rc;
 }
@@ -258,32 +296,25 @@ static int64_t wall_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / CT_NS_PER_MS;
 }
 
-static int read_row(struct ct_buf *text, int node_rank, struct ct_preflight_machine *out,
-                    struct ct_err *err)
-{
-    int rc = ct_preflight_machine_read(ct_buf_cstr(text), out, err);
-    return rc != 0 ? ct_err_wrap(err, "node rank %d", node_rank) : 0;
-}
-
 /* Node rank 0: waits for all rows. */
 static int gather(struct probe *probe, struct ct_preflight_machine **out, struct ct_err *err)
 {
-    struct ct_buf text = CT_BUF_INIT;
     struct ct_preflight_machine *machines = ct_calloc((size_t)probe->nodes, sizeof(*machines));
     int64_t deadline_ns = ct_deadline_in(NULL, ROWS_MS);
-    int rc = machines != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
-    for (int i = 0; rc == 0 && i < probe->nodes; i++) {
-        rc = get(probe, "row", i, ct_deadline_left_ms(NULL, deadline_ns), &text, err);
+    if (machines == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    for (int i = 0; i < probe->nodes; i++) {
+        int64_t left_ms = ct_deadline_left_ms(NULL, deadline_ns);
+        int rc = get_row(probe, "row", i, left_ms, &machines[i], err);
         if (rc == CT_ETIMEDOUT) {
             rc = ct_err_set(err, rc, "node rank %d has not taken part within %d s", i,
                             ROWS_MS / 1000);
         }
-        rc = rc == 0 ? read_row(&text, i, &machines[i], err) : rc;
-    }
-    ct_buf_fini(&text);
-    if (rc != 0) {
-        ct_free(machines);
-        return rc;
+        if (rc != 0) {
+            ct_free(machines);
+            return rc;
+        }
     }
     *out = machines;
     return 0;
@@ -364,11 +395,13 @@ static int hear_plan(struct probe *probe, struct ct_err *err)
         rc = ct_err_set(err, rc, "node rank 0 has sent no plan within %d s",
                         (ROWS_MS + STORE_MS) / 1000);
     }
-    if (rc == 0) {
-        cJSON *plan = cJSON_Parse(ct_buf_cstr(&text));
-        rc = read_plan(probe, plan, err);
-        cJSON_Delete(plan);
+    if (rc != 0) {
+        goto out;
     }
+    cJSON *plan = cJSON_Parse(ct_buf_cstr(&text));
+    rc = read_plan(probe, plan, err);
+    cJSON_Delete(plan);
+out:
     ct_buf_fini(&text);
     return rc;
 }
@@ -378,50 +411,55 @@ static int hear_plan(struct probe *probe, struct ct_err *err)
 static int play_round(struct probe *probe, int round, struct ct_err *err)
 {
     struct ct_preflight_machine *here = &probe->here, other;
-    struct ct_buf text = CT_BUF_INIT;
     int partner = ct_preflight_partner(probe->count, round, probe->index);
-    int rc = 0;
-    if (partner >= 0) {
-        rc = get(probe, "row", probe->parts[partner], STORE_MS, &text, err);
-        rc = rc == 0 ? read_row(&text, probe->parts[partner], &other, err) : rc;
+    if (partner < 0) { /* it only waits until the others may begin */
+        return meet(probe, "round", round, probe->count, ROUND_MS, err);
     }
-    ct_buf_fini(&text);
+    int rc = get_row(probe, "row", probe->parts[partner], STORE_MS, &other, err);
+    if (rc != 0) {
+        return rc;
+    }
     /* All begin together, so that each has the network for its own pair. */
-    rc = rc == 0 ? meet(probe, "round", round, probe->count, ROUND_MS, err) : rc;
-    if (rc == 0 && partner >= 0) {
-        const struct ct_preflight_meeting meeting = {
-            .listener = probe->listener,
-            .secret = probe->secret,
-            .round = round,
-            .machine = probe->index,
-            .partner = partner,
-            .address = other.address,
-            .port = other.port,
-        };
-        ct_preflight_measure(&meeting, &here->links[here->num_links++]);
+    rc = meet(probe, "round", round, probe->count, ROUND_MS, err);
+    if (rc != 0) {
+        return rc;
     }
+    const struct ct_preflight_meeting meeting = {
+        .listener = probe->listener,
+        .secret = probe->secret,
+        .round = round,
+        .machine = probe->index,
+        .partner = partner,
+        .address = other.address,
+        .port = other.port,
+    };
+    ct_preflight_measure(&meeting, &here->links[here->num_links++]);
+    return 0;
+}
+
+static int put_links(struct probe *probe, struct ct_err *err)
+{
+    struct ct_buf text = CT_BUF_INIT;
+    int rc = ct_preflight_links_write(&probe->here, &text) == 0
+                 ? put(probe, "links", probe->node_rank, &text, err)
+                 : ct_err_set(err, CT_ENOMEM, "out of memory");
+    ct_buf_fini(&text);
     return rc;
 }
 
 static int play(struct probe *probe, struct ct_err *err)
 {
-    struct ct_buf text = CT_BUF_INIT;
-    int rc = 0;
-    for (int round = 0; rc == 0 && round < ct_preflight_rounds(probe->count); round++) {
-        rc = play_round(probe, round, err);
+    for (int round = 0; round < ct_preflight_rounds(probe->count); round++) {
+        int rc = play_round(probe, round, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0 && ct_preflight_links_write(&probe->here, &text) != 0) {
-        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
+    int rc = put_links(probe, err);
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc == 0 ? put(probe, "links", probe->node_rank, &text, err) : rc;
-    /* The row has the clock now. */
-    ct_buf_reset(&text);
-    if (rc == 0 && ct_preflight_machine_write(&probe->here, &text) != 0) {
-        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
-    }
-    rc = rc == 0 ? put(probe, "found", probe->node_rank, &text, err) : rc;
-    ct_buf_fini(&text);
-    return rc;
+    return put_row(probe, "found", err); /* the row has the clock now */
 }
 
 /* Node rank 0: reads what all have found. `machines` has room for all. */
@@ -430,15 +468,22 @@ static int gather_links(struct probe *probe, struct ct_preflight_machine *machin
 {
     struct ct_buf text = CT_BUF_INIT;
     int rc = 0;
-    for (int i = 0; rc == 0 && i < probe->count; i++) {
-        rc = get(probe, "found", probe->parts[i], ROUND_MS, &text, err);
-        rc = rc == 0 ? read_row(&text, probe->parts[i], &machines[i], err) : rc;
-        rc = rc == 0 ? get(probe, "links", probe->parts[i], STORE_MS, &text, err) : rc;
-        if (rc == 0) {
-            rc = ct_preflight_links_read(ct_buf_cstr(&text), probe->count, &machines[i], err);
-            rc = rc != 0 ? ct_err_wrap(err, "node rank %d", probe->parts[i]) : 0;
+    for (int i = 0; i < probe->count; i++) {
+        rc = get_row(probe, "found", probe->parts[i], ROUND_MS, &machines[i], err);
+        if (rc != 0) {
+            goto out;
+        }
+        rc = get(probe, "links", probe->parts[i], STORE_MS, &text, err);
+        if (rc != 0) {
+            goto out;
+        }
+        rc = ct_preflight_links_read(ct_buf_cstr(&text), probe->count, &machines[i], err);
+        if (rc != 0) {
+            rc = ct_err_wrap(err, "node rank %d", probe->parts[i]);
+            goto out;
         }
     }
+out:
     ct_buf_fini(&text);
     return rc;
 }
@@ -584,7 +629,10 @@ static int judge(struct probe *probe, struct ct_preflight_machine *machines, str
         return rc;
     }
     rc = ct_preflight_mark_names(machines, probe->count);
-    rc = rc == 0 ? ct_preflight_judge(machines, probe->count, &probe->limits, &verdict) : rc;
+    if (rc != 0) {
+        return ct_err_set(err, rc, "out of memory");
+    }
+    rc = ct_preflight_judge(machines, probe->count, &probe->limits, &verdict);
     if (rc != 0) {
         return ct_err_set(err, rc, "out of memory");
     }
@@ -602,13 +650,17 @@ static int hear_verdict(struct probe *probe, struct ct_err *err)
 {
     struct ct_buf text = CT_BUF_INIT;
     int rc = get(probe, "verdict", 0, ct_preflight_verdict_ms(probe->count), &text, err);
-    cJSON *list = rc == 0 ? cJSON_Parse(ct_buf_cstr(&text)) : NULL;
-    if (rc == 0 && !cJSON_IsArray(list)) {
+    if (rc != 0) {
+        goto out;
+    }
+    cJSON *list = cJSON_Parse(ct_buf_cstr(&text));
+    if (!cJSON_IsArray(list)) {
         rc = ct_err_set(err, CT_EFORMAT, "node rank 0 has sent no verdict");
-    } else if (rc == 0 && !take_verdict(probe, list)) {
+    } else if (!take_verdict(probe, list)) {
         rc = ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     cJSON_Delete(list);
+out:
     ct_buf_fini(&text);
     return rc;
 }
@@ -643,32 +695,43 @@ static void clear_keys(struct probe *probe)
 static int with_others(struct probe *probe, struct ct_err *err)
 {
     struct ct_preflight_machine *machines = NULL;
-    struct ct_buf row = CT_BUF_INIT;
     struct ct_err why = {0};
     int rc = ct_preflight_listen(&probe->listener, &probe->here.port, err);
-    rc = rc == 0
-             ? ct_client_open(probe->master_addr, probe->master_port, STORE_MS, &probe->store, err)
-             : rc;
-    if (rc == 0 && ct_preflight_machine_write(&probe->here, &row) != 0) {
-        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
+    if (rc != 0) {
+        return rc;
     }
-    rc = rc == 0 ? put(probe, "row", probe->node_rank, &row, err) : rc;
-    if (rc == 0 && probe->node_rank == 0) {
+    rc = ct_client_open(probe->master_addr, probe->master_port, STORE_MS, &probe->store, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = put_row(probe, "row", err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (probe->node_rank == 0) {
         /* If somebody is missing, all are told why it ends. */
         int gathered = gather(probe, &machines, &why);
         rc = tell_plan(probe, machines, gathered == 0 ? "" : why.text, err);
+        if (rc != 0) {
+            goto out;
+        }
     }
-    rc = rc == 0 ? hear_plan(probe, err) : rc;
-    if (rc == 0 && probe->index >= 0) {
+    rc = hear_plan(probe, err);
+    if (rc != 0) {
+        goto out;
+    }
+    if (probe->index >= 0) {
         rc = play(probe, err);
+        if (rc != 0) {
+            goto out;
+        }
     }
-    if (rc == 0) {
-        rc = machines != NULL ? judge(probe, machines, err) : hear_verdict(probe, err);
+    rc = machines != NULL ? judge(probe, machines, err) : hear_verdict(probe, err);
+    if (rc != 0) {
+        goto out;
     }
-    if (rc == 0) {
-        clear_keys(probe);
-    }
-    ct_buf_fini(&row);
+    clear_keys(probe);
+out:
     ct_free(machines);
     return rc;
 }
@@ -686,6 +749,27 @@ static int alone(struct probe *probe, struct ct_err *err)
     return ok ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
 }
 
+static int run(char *const *argv, struct probe *probe, struct ct_err *err)
+{
+    if (probe->result == NULL) {
+        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    }
+    int rc = read_words(argv, probe, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (getrandom(probe->secret, sizeof(probe->secret), 0) != sizeof(probe->secret)) {
+        return ct_err_sys(err, CT_EIO, errno, "cannot get random bytes");
+    }
+    if (probe->here.takes_part) {
+        rc = look_here(probe, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return probe->nodes > 0 ? with_others(probe, err) : alone(probe, err);
+}
+
 int ct_preflight_probe(char *const *argv)
 {
     struct probe probe = {.limits = CT_PREFLIGHT_LIMITS_INIT, .listener = -1, .index = -1};
@@ -694,17 +778,7 @@ int ct_preflight_probe(char *const *argv)
     (void)signal(SIGPIPE, SIG_IGN);
     ct_preflight_machine_init(&probe.here);
     probe.result = cJSON_CreateObject();
-    int rc = probe.result != NULL ? read_words(argv, &probe, &err)
-                                  : ct_err_set(&err, CT_ENOMEM, "out of memory");
-    if (rc == 0 && getrandom(probe.secret, sizeof(probe.secret), 0) != sizeof(probe.secret)) {
-        rc = ct_err_sys(&err, CT_EIO, errno, "cannot get random bytes");
-    }
-    if (rc == 0 && probe.here.takes_part) {
-        rc = look_here(&probe, &err);
-    }
-    if (rc == 0) {
-        rc = probe.nodes > 0 ? with_others(&probe, &err) : alone(&probe, &err);
-    }
+    int rc = run(argv, &probe, &err);
     bool ok = rc == 0 && probe.said;
     if (!ok) {
         cJSON_Delete(probe.said ? probe.result : NULL); /* what it says is not true any more */

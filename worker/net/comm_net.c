@@ -115,7 +115,10 @@ static int reduce_into(struct net_comm *c, const struct sync_desc *mine, const s
     sum_share(bytes / sizeof(float), host->comm.rank, host->comm.size, &begin, &end);
     leader_sum_add(&own_sum, begin * sizeof(float), end * sizeof(float));
     int rc = sync_barrier(&host->sync, err);
-    return rc != 0 ? rc : run_schedule(c, mine, view, NULL, NULL, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return run_schedule(c, mine, view, NULL, NULL, err);
 }
 
 static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv, size_t count,
@@ -131,30 +134,38 @@ static int net_all_reduce(struct ctw_comm *comm, const float *send, float *recv,
     }
     leader_sum_begin(host);
     rc = host_begin(host, &mine, err);
+    if (rc != 0) {
+        return rc;
+    }
     struct view_piece whole = {.start = (unsigned char *)recv, .end = bytes};
     const struct view view = {&whole, 1};
-    if (rc == 0 && host->comm.size == 1) {
+    if (host->comm.size == 1) {
         /* This host has only one rank, so the sum may be in private memory. */
         choose_schedule(c, bytes);
         const unsigned char *own = send == recv ? NULL : (const unsigned char *)send;
         return run_schedule(c, &mine, &view, own, NULL, err);
     }
-    if (rc == 0) {
-        rc = staging_sources(&c->staging, host, send, bytes, err);
+    rc = staging_sources(&c->staging, host, send, bytes, err);
+    if (rc != 0) {
+        return rc;
     }
-    bool staged = rc == 0 && !host_same_target(host);
+    bool staged = !host_same_target(host);
     if (staged) {
         rc = staging_reserve(&c->staging, host, bytes, err);
+        if (rc != 0) {
+            return rc;
+        }
         whole.start = c->staging.sum;
     }
-    if (rc == 0) {
-        rc = reduce_into(c, &mine, &view, bytes, err);
+    rc = reduce_into(c, &mine, &view, bytes, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && staged && bytes > 0) {
+    if (staged && bytes > 0) {
         /* No rank writes the next sum before this one has reached the next barrier. */
         memcpy(recv, c->staging.sum, bytes);
     }
-    return rc;
+    return 0;
 }
 
 static int net_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, size_t *begin,
@@ -190,10 +201,11 @@ static int net_reduce_scatter(struct ctw_comm *comm, float *buf, size_t count, s
     } else {
         rc = reduce_into(c, &mine, &view, bytes, err);
     }
-    if (rc == 0) {
-        sum_share(count, host->comm.rank, host->comm.size, begin, end);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    sum_share(count, host->comm.rank, host->comm.size, begin, end);
+    return 0;
 }
 
 /* ---- broadcast, barrier and memory ----------------------------------------------------------- */
@@ -215,21 +227,26 @@ static int net_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int roo
     struct sync_desc mine = {
         .op = HOST_OP_BROADCAST, .arg = root, .size = bytes, .send = ARENA_PRIVATE};
     int rc = arena_locate(&host->arena, CTW_MEMORY_SHARED, buf, bytes, &mine.recv, err);
-    if (rc == 0) {
-        rc = host_begin(host, &mine, err);
-    }
-    bool staged = rc == 0 && host->comm.size > 1 && !host_same_target(host);
-    if (staged) {
-        rc = staging_reserve(&c->staging, host, bytes, err);
-        if (rc == 0 && comm->rank == root && bytes > 0) {
-            memcpy(c->staging.sum, buf, bytes);
-        }
-        if (rc == 0) {
-            rc = sync_barrier(&host->sync, err);
-        }
-    }
     if (rc != 0) {
         return rc;
+    }
+    rc = host_begin(host, &mine, err);
+    if (rc != 0) {
+        return rc;
+    }
+    bool staged = host->comm.size > 1 && !host_same_target(host);
+    if (staged) {
+        rc = staging_reserve(&c->staging, host, bytes, err);
+        if (rc != 0) {
+            return rc;
+        }
+        if (comm->rank == root && bytes > 0) {
+            memcpy(c->staging.sum, buf, bytes);
+        }
+        rc = sync_barrier(&host->sync, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
     const struct view_piece whole = {.start = staged ? c->staging.sum : buf, .end = bytes};
     const struct view view = {&whole, 1};
@@ -237,10 +254,13 @@ static int net_broadcast(struct ctw_comm *comm, void *buf, size_t bytes, int roo
         schedule_broadcast(&c->schedule, c->node, c->nodes, node_of(c, root), bytes);
     }
     rc = run_schedule(c, &mine, &view, NULL, NULL, err);
-    if (rc == 0 && staged && comm->rank != root && bytes > 0) {
+    if (rc != 0) {
+        return rc;
+    }
+    if (staged && comm->rank != root && bytes > 0) {
         memcpy(buf, c->staging.sum, bytes);
     }
-    return rc;
+    return 0;
 }
 
 static int net_barrier(struct ctw_comm *comm, struct ct_err *err)
@@ -249,7 +269,10 @@ static int net_barrier(struct ctw_comm *comm, struct ct_err *err)
     const struct sync_desc mine = {
         .op = HOST_OP_BARRIER, .send = ARENA_PRIVATE, .recv = ARENA_PRIVATE};
     int rc = host_begin(c->host, &mine, err);
-    return rc != 0 ? rc : barrier_of_hosts(c, &mine, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return barrier_of_hosts(c, &mine, err);
 }
 
 static int net_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, void **out,
@@ -259,26 +282,29 @@ static int net_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, 
     const struct sync_desc mine = {.op = HOST_OP_ALLOC, .arg = (int32_t)kind, .size = bytes};
     void *block;
     int rc = host_alloc(&c->host->comm, kind, bytes, &block, err);
-    if (rc == 0) {
-        rc = barrier_of_hosts(c, &mine, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        *out = block;
+    rc = barrier_of_hosts(c, &mine, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    *out = block;
+    return 0;
 }
 
 static int net_poll(struct ctw_comm *comm, struct ct_err *err)
 {
     struct net_comm *c = self(comm);
     int rc = sync_poll(&c->host->sync, err);
-    if (rc == 0 && c->leader) {
-        rc = net_look(&c->net, err);
+    if (rc != 0 || !c->leader) {
+        return rc;
     }
-    if (rc == 0 && c->leader) {
-        rc = net_anyone_left(&c->net, err);
+    rc = net_look(&c->net, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    return net_anyone_left(&c->net, err);
 }
 
 static int net_sync(struct ctw_comm *comm, struct ct_err *err)
@@ -377,13 +403,15 @@ static int open_host(struct net_comm *c, const struct comm_setup *setup, struct 
     }
     struct host *host;
     int rc = host_open(&inside, &host, err);
-    if (rc == 0) {
-        rc = host_join(host, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        c->host = host;
+    rc = host_join(host, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    c->host = host;
+    return 0;
 }
 
 static int make_room(struct net_comm *c, const struct comm_setup *setup, struct ct_err *err)
@@ -437,20 +465,22 @@ int comm_net_open(const struct comm_setup *setup, struct ctw_comm **out, struct 
     c->node = setup->node;
     c->nodes = setup->nodes;
     rc = make_room(c, setup, err);
-    if (rc == 0) {
-        rc = open_host(c, setup, err);
-    }
-    if (rc == 0) {
-        rc = join_hosts(c, setup, err);
-        if (rc != 0) {
-            sync_abort(&c->host->sync);
-        }
-    }
     if (rc != 0) {
-        c->comm.dead = rc;
-        net_comm_close(&c->comm);
-        return rc;
+        goto fail;
+    }
+    rc = open_host(c, setup, err);
+    if (rc != 0) {
+        goto fail;
+    }
+    rc = join_hosts(c, setup, err);
+    if (rc != 0) {
+        sync_abort(&c->host->sync);
+        goto fail;
     }
     *out = &c->comm;
     return 0;
+fail:
+    c->comm.dead = rc;
+    net_comm_close(&c->comm);
+    return rc;
 }

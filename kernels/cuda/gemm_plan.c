@@ -100,23 +100,29 @@ static int set(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t id, const
     return 0;
 }
 
+/* Not every product has every operand: sets the pointer to one if it is there. */
+static int set_pointer(cublasLtMatmulDesc_t op, cublasLtMatmulDescAttributes_t id,
+                       const void *pointer, struct ct_err *err)
+{
+    return pointer != NULL ? set(op, id, &pointer, sizeof(pointer), err) : 0;
+}
+
 /* What changes from call to call of one shape. */
 static int point(const struct ct_gemm_plan *p, const struct ct_gemm_operands *o, struct ct_err *err)
 {
-    int rc = 0;
-    if (o->extra != NULL) {
-        rc = set(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o->extra, sizeof(o->extra), err);
+    int rc = set_pointer(p->op, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o->extra, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && o->bits != NULL) {
-        rc = set(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &o->bits, sizeof(o->bits), err);
+    rc = set_pointer(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o->bits, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && o->a_scale != NULL) {
-        rc = set(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &o->a_scale, sizeof(o->a_scale), err);
+    rc = set_pointer(p->op, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, o->a_scale, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && o->b_scale != NULL) {
-        rc = set(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &o->b_scale, sizeof(o->b_scale), err);
-    }
-    return rc;
+    return set_pointer(p->op, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, o->b_scale, err);
 }
 
 static int set_steps(const struct ct_gemm_plan *p, const struct ct_gemm_shape *s,
@@ -152,29 +158,41 @@ static int describe(struct ct_gemm_plan *p, const struct ct_gemm_operands *o, st
         p->key.precision == CT_PRECISION_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     CT_CUBLAS_TRY(err, cublasLtMatmulDescCreate(&p->op, compute, CUDA_R_32F));
     int rc = set(p->op, CUBLASLT_MATMUL_DESC_TRANSA, &s.ta, sizeof(s.ta), err);
-    if (rc == 0) {
-        rc = set(p->op, CUBLASLT_MATMUL_DESC_TRANSB, &s.tb, sizeof(s.tb), err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = set(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &s.epilogue, sizeof(s.epilogue), err);
+    rc = set(p->op, CUBLASLT_MATMUL_DESC_TRANSB, &s.tb, sizeof(s.tb), err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && o->extra != NULL) {
+    rc = set(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE, &s.epilogue, sizeof(s.epilogue), err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (o->extra != NULL) {
         /* Else it would be taken for numbers of the result's type. */
         cudaDataType_t type = p->key.bias16 ? CUDA_R_16BF : CUDA_R_32F;
         rc = set(p->op, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type), err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0 && o->bits != NULL) {
+    if (o->bits != NULL) {
         int64_t ld = (int64_t)((s.ldd + 127) / 128 * 128);
         rc = set(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof(ld), err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0 && s.a == CUDA_R_8F_E4M3 && s.b == CUDA_R_8F_E4M3) {
+    if (s.a == CUDA_R_8F_E4M3 && s.b == CUDA_R_8F_E4M3) {
         /* Sums in the tensor core's own precision: good enough for y, not for gradients. */
         int8_t fast = 1;
         rc = set(p->op, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast), err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0) {
-        rc = point(p, o, err);
-    }
+    rc = point(p, o, err);
     if (rc != 0) {
         return rc;
     }
@@ -292,20 +310,23 @@ static int pick_steady(struct ct_gemm_cache *cache, struct ct_gemm_plan *p,
 {
     struct refusal why = {.by = BY_CHECK, .offered = count};
     bool good = false;
-    int rc = 0;
     p->offered = count;
-    for (int i = 0; rc == 0 && !good && i < count; i++) {
+    for (int i = 0; !good && i < count; i++) {
         p->algo = found[i].algo;
         good = true;
-        for (size_t parts = 1; rc == 0 && good && parts <= p->key.of; parts *= 2) {
-            rc = check(cache, p, &p->algo, parts, &good, err);
+        for (size_t parts = 1; good && parts <= p->key.of; parts *= 2) {
+            int rc = check(cache, p, &p->algo, parts, &good, err);
+            if (rc != 0) {
+                return rc;
+            }
             why.parts = parts;
         }
     }
-    if (rc == 0) {
-        rc = set_parts(p, p->key.parts, err);
+    int rc = set_parts(p, p->key.parts, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc != 0 || good ? rc : refuse(p, why);
+    return good ? 0 : refuse(p, why);
 }
 
 static void pick(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_plan *p,
@@ -339,14 +360,16 @@ static int ask(struct ct_gemm_cache *cache, const struct ct_gemm_plan *p, struct
     cublasLtMatmulPreference_t pref = NULL;
     CT_CUBLAS_TRY(err, cublasLtMatmulPreferenceCreate(&pref));
     int rc = set_limits(pref, &p->key, &limits, err);
-    if (rc == 0) {
-        cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-            cache->lt, p->op, p->a, p->b, p->d, p->d, pref, CANDIDATES, found, count);
-        *count = status == CUBLAS_STATUS_SUCCESS ? usable(limits.workspace, found, *count) : 0;
-        if (status != CUBLAS_STATUS_SUCCESS && !is_refusal(status)) {
-            rc = ct_cublas_fail(err, status, __FILE__, __LINE__, "cublasLtMatmulAlgoGetHeuristic");
-        }
+    if (rc != 0) {
+        goto out;
     }
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(cache->lt, p->op, p->a, p->b, p->d, p->d,
+                                                           pref, CANDIDATES, found, count);
+    *count = status == CUBLAS_STATUS_SUCCESS ? usable(limits.workspace, found, *count) : 0;
+    if (status != CUBLAS_STATUS_SUCCESS && !is_refusal(status)) {
+        rc = ct_cublas_fail(err, status, __FILE__, __LINE__, "cublasLtMatmulAlgoGetHeuristic");
+    }
+out:
     (void)cublasLtMatmulPreferenceDestroy(pref);
     return rc;
 }
@@ -357,19 +380,24 @@ static int choose_at_once(struct ct_gemm_cache *cache, struct ct_gemm_plan *p, s
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     int count = 0;
     int rc = set_parts(p, p->key.of, err);
-    if (rc == 0) {
-        rc = ask(cache, p, limits, found, &count, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && count > 0) {
+    rc = ask(cache, p, limits, found, &count, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (count > 0) {
         return pick_steady(cache, p, found, count, err);
     }
-    if (rc == 0) {
-        /* No kernel is taken from the second answer. It only tells whether memory was missing. */
-        limits.workspace = CT_CUDA_WORKSPACE;
-        rc = ask(cache, p, limits, found, &count, err);
+    /* No kernel is taken from the second answer. It only tells whether memory was missing. */
+    limits.workspace = CT_CUDA_WORKSPACE;
+    rc = ask(cache, p, limits, found, &count, err);
+    if (rc != 0) {
+        return rc;
     }
     const struct refusal why = {.by = count > 0 ? BY_WORKSPACE : BY_HEURISTIC, .offered = count};
-    return rc == 0 ? refuse(p, why) : rc;
+    return refuse(p, why);
 }
 
 static int choose_in_turn(struct ct_gemm_cache *cache, struct ct_gemm_plan *p, struct ct_err *err)
@@ -379,13 +407,15 @@ static int choose_in_turn(struct ct_gemm_cache *cache, struct ct_gemm_plan *p, s
                                        CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
                                        CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE};
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && p->offered == 0 && i < sizeof schemes / sizeof schemes[0]; i++) {
+    for (size_t i = 0; p->offered == 0 && i < sizeof schemes / sizeof schemes[0]; i++) {
         const struct limits limits = {.workspace = CT_CUDA_WORKSPACE, .schemes = schemes[i]};
-        rc = ask(cache, p, limits, found, &p->offered, err);
+        int rc = ask(cache, p, limits, found, &p->offered, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc != 0 || p->offered == 0) {
-        return rc != 0 ? rc : refuse(p, (struct refusal){.by = BY_HEURISTIC});
+    if (p->offered == 0) {
+        return refuse(p, (struct refusal){.by = BY_HEURISTIC});
     }
     p->algo = found[0].algo;
     return 0;
@@ -402,11 +432,24 @@ static int choose(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_g
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     int count = 0;
     int rc = ask(cache, p, limits, found, &count, err);
-    if (rc != 0 || count == 0) {
-        return rc != 0 ? rc : refuse(p, (struct refusal){.by = BY_HEURISTIC});
+    if (rc != 0) {
+        return rc;
+    }
+    if (count == 0) {
+        return refuse(p, (struct refusal){.by = BY_HEURISTIC});
     }
     pick(cache, cuda, p, o, found, count);
     return 0;
+}
+
+static int make_plan(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_plan *p,
+                     const struct ct_gemm_operands *o, struct ct_err *err)
+{
+    int rc = describe(p, o, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return choose(cache, cuda, p, o, err);
 }
 
 /* ---- the cache ------------------------------------------------------------------------------- */
@@ -457,10 +500,7 @@ static int find(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const struct 
         }
     }
     struct ct_gemm_plan made = {.key = *k};
-    int rc = describe(&made, o, err);
-    if (rc == 0) {
-        rc = choose(cache, cuda, &made, o, err);
-    }
+    int rc = make_plan(cache, cuda, &made, o, err);
     if (rc != 0) {
         const struct ct_gemm_plan refused = {.key = *k, .refused = true, .why = made.why};
         drop(&made);
@@ -542,19 +582,28 @@ static void name_product(const struct ct_gemm_key *k, struct ct_err *err)
     }
 }
 
+/* Gives the plan of a product, with the operands of this call. */
+static int prepare(struct ct_gemm_cache *cache, struct ct_cuda *cuda, const struct ct_gemm_key *k,
+                   const struct ct_gemm_operands *o, struct ct_gemm_plan **out, struct ct_err *err)
+{
+    /* The heuristic cannot be told where a bias is. Its kernels read vectors of it. */
+    if (o->extra != NULL && k->align[3] < VECTOR_BYTES) {
+        return ct_err_set(err, CT_EUNSUPPORTED, "a bias at no multiple of 16 bytes");
+    }
+    int rc = find(cache, cuda, k, o, out, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return point(*out, o, err);
+}
+
 int ct_gemm_run(struct ct_gemm_cache *cache, struct ct_cuda *cuda, struct ct_gemm_key key,
                 const struct ct_gemm_operands *o, struct ct_err *err)
 {
     const struct ct_gemm_shape shape = ct_gemm_shape_of(&key);
     set_alignments(&key, &shape, o);
-    /* The heuristic cannot be told where a bias is. Its kernels read vectors of it. */
-    bool fits = o->extra == NULL || key.align[3] >= VECTOR_BYTES;
     struct ct_gemm_plan *p = NULL;
-    int rc = fits ? find(cache, cuda, &key, o, &p, err)
-                  : ct_err_set(err, CT_EUNSUPPORTED, "a bias at no multiple of 16 bytes");
-    if (rc == 0) {
-        rc = point(p, o, err);
-    }
+    int rc = prepare(cache, cuda, &key, o, &p, err);
     if (rc != 0) {
         name_product(&key, err);
         return rc;
@@ -581,6 +630,18 @@ static int explain_refusal(const struct ct_gemm_plan *p, struct ct_buf *to)
     return ct_buf_printf(to, ", \"why\": \"%s\"", why.text);
 }
 
+static int explain_choice(const struct ct_gemm_plan *p, struct ct_buf *to)
+{
+    return ct_buf_printf(to,
+                         ", \"offered\": %d, \"us\": %.3f, \"algorithm\": %d, \"tile\": %d, "
+                         "\"stages\": %d, \"split_k\": %d, \"reduction\": %d",
+                         p->offered, (double)p->us, config_of(&p->algo, CUBLASLT_ALGO_CONFIG_ID),
+                         config_of(&p->algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
+                         config_of(&p->algo, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+                         config_of(&p->algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+                         config_of(&p->algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME));
+}
+
 static int explain(const struct ct_gemm_plan *p, struct ct_buf *to)
 {
     const struct ct_gemm_key *k = &p->key;
@@ -591,27 +652,23 @@ static int explain(const struct ct_gemm_plan *p, struct ct_buf *to)
                            product_name(k->product), ct_precision_name(k->precision), k->batch,
                            k->in, k->out, k->parts, k->of, k->in_turn ? "true" : "false",
                            p->refused ? "true" : "false");
-    if (rc == 0 && p->refused) {
-        rc = explain_refusal(p, to);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && !p->refused) {
-        rc = ct_buf_printf(to,
-                           ", \"offered\": %d, \"us\": %.3f, \"algorithm\": %d, \"tile\": %d, "
-                           "\"stages\": %d, \"split_k\": %d, \"reduction\": %d",
-                           p->offered, (double)p->us, config_of(&p->algo, CUBLASLT_ALGO_CONFIG_ID),
-                           config_of(&p->algo, CUBLASLT_ALGO_CONFIG_TILE_ID),
-                           config_of(&p->algo, CUBLASLT_ALGO_CONFIG_STAGES_ID),
-                           config_of(&p->algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
-                           config_of(&p->algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME));
+    rc = p->refused ? explain_refusal(p, to) : explain_choice(p, to);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? ct_buf_printf(to, "}\n") : rc;
+    return ct_buf_printf(to, "}\n");
 }
 
 int ct_gemm_cache_explain(const struct ct_gemm_cache *cache, struct ct_buf *to)
 {
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < cache->count; i++) {
-        rc = explain(&cache->plans[i], to);
+    for (size_t i = 0; i < cache->count; i++) {
+        int rc = explain(&cache->plans[i], to);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    return rc;
+    return 0;
 }

@@ -53,17 +53,24 @@ static int give(struct ct_pipeline *pipe, struct ctw_link *link, const void *buf
                 int tag, struct ct_err *err)
 {
     int rc = fork_side(pipe, err);
-    return rc == 0 ? ctw_link_send(link, buf, bytes, tag, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return ctw_link_send(link, buf, bytes, tag, err);
 }
 
 static int take(struct ct_pipeline *pipe, struct ctw_link *link, void *buf, size_t bytes, int tag,
                 struct ct_err *err)
 {
     int rc = fork_side(pipe, err);
-    if (rc == 0) {
-        rc = ctw_link_recv(link, buf, bytes, tag, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? join_side(pipe, err) : rc;
+    rc = ctw_link_recv(link, buf, bytes, tag, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return join_side(pipe, err);
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
@@ -102,7 +109,10 @@ static int load(struct ct_pipeline *pipe, struct ct_model *slot, const struct sa
     }
     /* Augmented images are brought there with the host waiting. */
     int rc = await_queue(pipe, s->data->augment != NULL, err);
-    return rc == 0 ? ct_model_load(slot, s->data, s->index + s->begin, s->rows, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_model_load(slot, s->data, s->index + s->begin, s->rows, err);
 }
 
 /* From the stage below or the data set, through this stage's layers, to the stage above. On the
@@ -111,53 +121,68 @@ static int forward(struct ct_pipeline *pipe, struct ct_model *slot, const float 
                    const struct samples *s, struct ct_err *err)
 {
     size_t rows = s->rows;
-    int rc = 0;
     if (pipe->below == NULL || pipe->above == NULL) {
-        rc = load(pipe, slot, s, err);
+        int rc = load(pipe, slot, s, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0 && pipe->below != NULL) {
-        rc = take(pipe, pipe->below, slot->act[0], bytes_in(pipe, rows), TAG_ACTIVATION, err);
+    if (pipe->below != NULL) {
+        int rc = take(pipe, pipe->below, slot->act[0], bytes_in(pipe, rows), TAG_ACTIVATION, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0) {
-        rc = await_queue(pipe, pipe->fresh, err);
-    }
-    if (rc == 0) {
-        rc = ct_model_forward(slot, params, rows, err);
+    int rc = await_queue(pipe, pipe->fresh, err);
+    if (rc != 0) {
+        return rc;
     }
     pipe->queued++;
-    if (rc == 0 && pipe->above != NULL) {
-        rc = give(pipe, pipe->above, slot->act[pipe->layout.layer_count], bytes_out(pipe, rows),
-                  TAG_ACTIVATION, err);
+    rc = ct_model_forward(slot, params, rows, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    if (pipe->above == NULL) {
+        return 0;
+    }
+    return give(pipe, pipe->above, slot->act[pipe->layout.layer_count], bytes_out(pipe, rows),
+                TAG_ACTIVATION, err);
 }
 
 /* The first micro-batch's gradients are written, the others' added. */
 static int backward(struct ct_pipeline *pipe, struct ct_model *slot, const float *params,
                     size_t rows, bool first, struct ct_err *err)
 {
-    int rc = 0;
     if (pipe->above != NULL) {
-        rc = take(pipe, pipe->above, ct_model_top(slot), bytes_out(pipe, rows), TAG_GRADIENT, err);
+        int rc =
+            take(pipe, pipe->above, ct_model_top(slot), bytes_out(pipe, rows), TAG_GRADIENT, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0) {
-        rc = await_queue(pipe, pipe->fresh, err);
-    }
-    if (rc == 0) {
-        rc = ct_model_backward(slot, params, first ? pipe->grads : pipe->part, rows, err);
+    int rc = await_queue(pipe, pipe->fresh, err);
+    if (rc != 0) {
+        return rc;
     }
     pipe->queued++;
-    if (rc == 0 && pipe->below != NULL) {
+    rc = ct_model_backward(slot, params, first ? pipe->grads : pipe->part, rows, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (pipe->below != NULL) {
         rc =
             give(pipe, pipe->below, ct_model_bottom(slot), bytes_in(pipe, rows), TAG_GRADIENT, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0 && !first) {
-        /* An update at a rate of -1 adds. */
-        const struct ct_sgd add = {
-            .count = pipe->layout.count, .param = pipe->grads, .grad = pipe->part, .lr = -1.0f};
-        rc = pipe->dev->ops->sgd(pipe->dev, &add, err);
+    if (first) {
+        return 0;
     }
-    return rc;
+    /* An update at a rate of -1 adds. */
+    const struct ct_sgd add = {
+        .count = pipe->layout.count, .param = pipe->grads, .grad = pipe->part, .lr = -1.0f};
+    return pipe->dev->ops->sgd(pipe->dev, &add, err);
 }
 
 int ct_pipeline_run(struct ct_pipeline *pipe, const float *params,
@@ -166,29 +191,37 @@ int ct_pipeline_run(struct ct_pipeline *pipe, const float *params,
 {
     /* All stages of a replica know how many rows it has, and come to the same number. */
     size_t micros = rows < pipe->micros ? rows : pipe->micros;
-    int rc = 0;
     pipe->fresh = rows != pipe->seen_rows;
     pipe->seen_rows = rows;
     if (micros == 0) {
         return pipe->dev->ops->clear(pipe->dev, pipe->grads, pipe->layout.count * sizeof(float),
                                      err);
     }
-    for (size_t i = 0; rc == 0 && i < 2 * micros; i++) {
+    for (size_t i = 0; i < 2 * micros; i++) {
         struct ct_pipe_action action = ct_pipe_action(pipe->stages, pipe->stage, micros, i);
         struct ct_model *slot = &pipe->slots[action.micro % pipe->slot_count];
         size_t begin, end;
         ct_sampler_share(rows, (int)action.micro, (int)micros, &begin, &end);
         if (action.backward) {
-            rc = backward(pipe, slot, params + pipe->base, end - begin, action.micro == 0, err);
+            int rc = backward(pipe, slot, params + pipe->base, end - begin, action.micro == 0, err);
+            if (rc != 0) {
+                return rc;
+            }
             continue;
         }
         const struct samples samples = {data, index, begin, end - begin};
-        rc = forward(pipe, slot, params + pipe->base, &samples, err);
-        if (rc == 0 && pipe->above == NULL) {
+        int rc = forward(pipe, slot, params + pipe->base, &samples, err);
+        if (rc != 0) {
+            return rc;
+        }
+        if (pipe->above == NULL) {
             rc = ct_model_loss(slot, end - begin, scale, true, totals, err);
+            if (rc != 0) {
+                return rc;
+            }
         }
     }
-    return rc;
+    return 0;
 }
 
 int ct_pipeline_evaluate(struct ct_pipeline *pipe, const float *params,
@@ -200,20 +233,24 @@ int ct_pipeline_evaluate(struct ct_pipeline *pipe, const float *params,
     pipe->seen_test_rows = rows;
     const struct samples samples = {.data = data, .index = index, .rows = rows};
     int rc = forward(pipe, slot, params + pipe->base, &samples, err);
-    if (rc == 0 && pipe->above == NULL) {
-        return ct_model_loss(slot, rows, 0, false, totals, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? join_side(pipe, err) : rc;
+    return pipe->above == NULL ? ct_model_loss(slot, rows, 0, false, totals, err)
+                               : join_side(pipe, err);
 }
 
 int ct_pipeline_reduce(struct ct_pipeline *pipe, size_t *begin, size_t *end, struct ct_err *err)
 {
     int rc = fork_side(pipe, err);
-    if (rc == 0) {
-        rc = ctw_comm_reduce_scatter(pipe->replicas, pipe->grads, pipe->layout.count, begin, end,
-                                     err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? join_side(pipe, err) : rc;
+    rc = ctw_comm_reduce_scatter(pipe->replicas, pipe->grads, pipe->layout.count, begin, end, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return join_side(pipe, err);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -238,14 +275,17 @@ int ct_pipeline_check(const struct ct_pipeline_options *o, struct ct_err *err)
 static int open_links(struct ct_pipeline *pipe, struct ct_err *err)
 {
     struct ctw_comm *world = pipe->group->comm;
-    int rank = ctw_comm_rank(world), rc = 0;
+    int rank = ctw_comm_rank(world);
     if (pipe->stage > 0) {
-        rc = ctw_link_open(world, rank - 1, bytes_in(pipe, pipe->rows), &pipe->below, err);
+        int rc = ctw_link_open(world, rank - 1, bytes_in(pipe, pipe->rows), &pipe->below, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0 && pipe->stage + 1 < pipe->stages) {
-        rc = ctw_link_open(world, rank + 1, bytes_out(pipe, pipe->rows), &pipe->above, err);
+    if (pipe->stage + 1 == pipe->stages) {
+        return 0;
     }
-    return rc;
+    return ctw_link_open(world, rank + 1, bytes_out(pipe, pipe->rows), &pipe->above, err);
 }
 
 static int alloc_gradients(struct ct_pipeline *pipe, struct ct_err *err)
@@ -253,33 +293,35 @@ static int alloc_gradients(struct ct_pipeline *pipe, struct ct_err *err)
     size_t bytes = pipe->layout.count * sizeof(float);
     void *grads, *part;
     int rc = ctw_comm_alloc(pipe->replicas, CTW_MEMORY_OWN, bytes, &grads, err);
-    if (rc == 0) {
-        pipe->grads = grads;
-        rc = pipe->dev->ops->alloc(pipe->dev, bytes, &part, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        pipe->part = part;
+    pipe->grads = grads;
+    rc = pipe->dev->ops->alloc(pipe->dev, bytes, &part, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    pipe->part = part;
+    return 0;
 }
 
 static int alloc_slots(struct ct_pipeline *pipe, const uint16_t *narrow, struct ct_err *err)
 {
     size_t count = ct_pipe_depth(pipe->stages, pipe->stage, pipe->micros);
-    int rc = 0;
     pipe->slots = ct_calloc(count, sizeof *pipe->slots);
     if (pipe->slots == NULL) {
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    while (rc == 0 && pipe->slot_count < count) {
+    while (pipe->slot_count < count) {
         struct ct_model *slot = &pipe->slots[pipe->slot_count];
-        rc = ct_model_init(slot, &pipe->layout, pipe->dev, pipe->rows, err);
-        if (rc == 0) {
-            slot->narrow = narrow != NULL ? narrow + pipe->base : NULL;
-            pipe->slot_count++;
+        int rc = ct_model_init(slot, &pipe->layout, pipe->dev, pipe->rows, err);
+        if (rc != 0) {
+            return rc;
         }
+        slot->narrow = narrow != NULL ? narrow + pipe->base : NULL;
+        pipe->slot_count++;
     }
-    return rc;
+    return 0;
 }
 
 /* A GPU enlarges a room for indices by giving back what there was. That waits for all it has to do,
@@ -333,25 +375,31 @@ int ct_pipeline_open(const struct ct_pipeline_options *o, struct ct_group *group
     pipe->place = whole->layer[first].weight;
     pipe->base = o->apart ? 0 : pipe->place;
     int rc = ctw_comm_split(group->comm, (int)pipe->stage, o->rank, &pipe->replicas, err);
-    if (rc == 0) {
-        rc = open_links(pipe, err);
-    }
-    if (rc == 0) {
-        rc = alloc_gradients(pipe, err);
-    }
-    if (rc == 0) {
-        rc = alloc_slots(pipe, narrow, err);
-    }
-    if (rc == 0) {
-        rc = make_room(pipe, err);
-    }
     if (rc != 0) {
-        ct_pipeline_abort(pipe);
-        ct_pipeline_free(pipe);
-        return rc;
+        goto fail;
+    }
+    rc = open_links(pipe, err);
+    if (rc != 0) {
+        goto fail;
+    }
+    rc = alloc_gradients(pipe, err);
+    if (rc != 0) {
+        goto fail;
+    }
+    rc = alloc_slots(pipe, narrow, err);
+    if (rc != 0) {
+        goto fail;
+    }
+    rc = make_room(pipe, err);
+    if (rc != 0) {
+        goto fail;
     }
     *out = pipe;
     return 0;
+fail:
+    ct_pipeline_abort(pipe);
+    ct_pipeline_free(pipe);
+    return rc;
 }
 
 void ct_pipeline_abort(struct ct_pipeline *pipe)

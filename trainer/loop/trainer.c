@@ -102,14 +102,16 @@ static int open_on(struct ct_trainer *t, struct ctw_job *job, enum ct_device_kin
     rc = ct_device_set_precision(t->dev, precision, err);
     if (rc != 0) {
         (void)ct_err_wrap(err, "--precision %s", ct_precision_name(precision));
+        goto fail;
     }
-    if (rc == 0) {
-        rc = open_group(t, err);
-    }
+    rc = open_group(t, err);
     if (rc != 0) {
-        t->dev->ops->close(t->dev);
-        t->dev = NULL;
+        goto fail;
     }
+    return 0;
+fail:
+    t->dev->ops->close(t->dev);
+    t->dev = NULL;
     return rc;
 }
 
@@ -166,13 +168,15 @@ static int upload_bytes(struct ct_device *dev, void **copy, const uint8_t *bytes
         return 0;
     }
     int rc = dev->ops->alloc(dev, len, copy, err);
-    if (rc == 0) {
-        rc = dev->ops->upload(dev, *copy, bytes, len, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        *out = *copy;
+    rc = dev->ops->upload(dev, *copy, bytes, len, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    *out = *copy;
+    return 0;
 }
 
 /* Puts images and labels where the device reads them. `copies` gets the device memory for that. */
@@ -184,8 +188,66 @@ static int make_resident(struct ct_device *dev, const struct ct_dataset *set, vo
     out->stddev = set->stddev;
     int rc = upload_bytes(dev, &copies[0], split->images, split->count * set->features,
                           &out->images, err);
-    return rc == 0 ? upload_bytes(dev, &copies[1], split->labels, split->count, &out->labels, err)
-                   : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return upload_bytes(dev, &copies[1], split->labels, split->count, &out->labels, err);
+}
+
+/* Gradients, parameters and the optimizer's state, of the part of the model that this rank holds. A
+ * pipeline has gradients of its own. */
+static int alloc_held(struct ct_trainer *t, struct ct_err *err)
+{
+    size_t count = t->memory.held.count;
+    if (t->options.pipeline_stages <= 1) {
+        int rc = ct_group_alloc_gradients(&t->group, count, &t->memory.grads, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    int rc = ct_group_alloc_model(&t->group, count, &t->memory.params, err);
+    if (rc != 0) {
+        return rc;
+    }
+    for (size_t i = 0; ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
+        rc = ct_group_alloc_model(&t->group, count, &t->optimizer.state[i], err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (!ct_precision_narrow(t->dev->precision)) {
+        return 0;
+    }
+    float *narrow;
+    rc = ct_group_alloc_model(&t->group, count / 2 + 1, &narrow, err);
+    if (rc != 0) {
+        return rc;
+    }
+    t->memory.narrow = (uint16_t *)narrow;
+    t->optimizer.narrow = t->memory.narrow;
+    return 0;
+}
+
+/* Opens what computes gradients: a pipeline for `share` samples of a step, or the whole model for
+ * `rows` at a time. */
+static int open_model(struct ct_trainer *t, size_t share, size_t rows, struct ct_err *err)
+{
+    if (t->options.pipeline_stages > 1) {
+        return ct_stages_open(t, share, err);
+    }
+    int rc = ct_model_init(&t->model, &t->layout, t->dev, rows, err);
+    if (rc != 0) {
+        return rc;
+    }
+    t->model.narrow = t->memory.narrow;
+    if (t->dev->kind == CT_DEVICE_CUDA) {
+        size_t bytes = t->group.comm != NULL ? t->options.bucket_mb << 20 : CT_BUCKET_UPDATE_BYTES;
+        ct_buckets_init(&t->buckets, &t->layout, bytes, &t->group, t->memory.grads);
+        ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
+        t->model.layer_done = ct_buckets_layer_done;
+        t->model.layer_done_data = &t->buckets;
+    }
+    return 0;
 }
 
 static int alloc_all(struct ct_trainer *t, struct ct_err *err)
@@ -195,40 +257,18 @@ static int alloc_all(struct ct_trainer *t, struct ct_err *err)
         ct_shards_init(&t->shards, t->options.shards, t->group.rank, t->group.world);
         share = ct_shards_rows(&t->shards, t->sampler.batch);
     }
-    bool piped = t->options.pipeline_stages > 1;
     size_t rows = share > CT_EVALUATION_ROWS ? share : CT_EVALUATION_ROWS;
     void *totals;
     t->memory.held = ct_stages_held(t);
-    size_t count = t->memory.held.count;
-    int rc = piped ? 0 : ct_group_alloc_gradients(&t->group, count, &t->memory.grads, err);
-    if (rc == 0) {
-        rc = ct_group_alloc_model(&t->group, count, &t->memory.params, err);
+    int rc = alloc_held(t, err);
+    if (rc != 0) {
+        return rc;
     }
-    for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
-        rc = ct_group_alloc_model(&t->group, count, &t->optimizer.state[i], err);
+    rc = open_model(t, share, rows, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && ct_precision_narrow(t->dev->precision)) {
-        float *narrow;
-        rc = ct_group_alloc_model(&t->group, count / 2 + 1, &narrow, err);
-        t->memory.narrow = rc == 0 ? (uint16_t *)narrow : NULL;
-        t->optimizer.narrow = t->memory.narrow;
-    }
-    if (rc == 0 && piped) {
-        rc = ct_stages_open(t, share, err);
-    } else if (rc == 0) {
-        rc = ct_model_init(&t->model, &t->layout, t->dev, rows, err);
-        t->model.narrow = t->memory.narrow;
-    }
-    if (rc == 0 && t->dev->kind == CT_DEVICE_CUDA && !piped) {
-        size_t bytes = t->group.comm != NULL ? t->options.bucket_mb << 20 : CT_BUCKET_UPDATE_BYTES;
-        ct_buckets_init(&t->buckets, &t->layout, bytes, &t->group, t->memory.grads);
-        ct_buckets_update(&t->buckets, &t->optimizer, t->memory.params);
-        t->model.layer_done = ct_buckets_layer_done;
-        t->model.layer_done_data = &t->buckets;
-    }
-    if (rc == 0) {
-        rc = t->dev->ops->alloc(t->dev, 2 * sizeof *t->memory.totals, &totals, err);
-    }
+    rc = t->dev->ops->alloc(t->dev, 2 * sizeof *t->memory.totals, &totals, err);
     if (rc != 0) {
         return rc;
     }
@@ -261,38 +301,66 @@ static int draw_params(struct ct_trainer *t, struct ct_err *err)
                                t->memory.held.count * sizeof(float), err);
 }
 
-static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, struct ct_err *err)
+/* Gives this rank's copy of the model its values, from the newest there are. */
+static int fill_own(struct ct_trainer *t, const struct ct_safetensors *file, struct ct_err *err)
 {
     int rc = 0;
-    if (!t->group.shares_model || t->group.rank == 0) {
-        if (t->backup.from > 0) {
-            rc = ct_gpu_backup_fill(t, err);
-        } else if (!ct_step_resume_fill(t)) {
-            rc = file != NULL ? ct_trainer_restore(t, file, err) : draw_params(t, err);
-        }
-        if (rc == 0 && t->memory.narrow != NULL) {
-            rc = t->dev->ops->narrow(t->dev, t->memory.held.count, t->memory.params,
-                                     t->memory.narrow, err);
-        }
+    if (t->backup.from > 0) {
+        rc = ct_gpu_backup_fill(t, err);
+    } else if (!ct_step_resume_fill(t)) {
+        rc = file != NULL ? ct_trainer_restore(t, file, err) : draw_params(t, err);
     }
+    if (rc != 0) {
+        return rc;
+    }
+    if (t->memory.narrow == NULL) {
+        return 0;
+    }
+    return t->dev->ops->narrow(t->dev, t->memory.held.count, t->memory.params, t->memory.narrow,
+                               err);
+}
+
+static int broadcast_model(struct ct_trainer *t, struct ct_err *err)
+{
     size_t bytes = t->layout.count * sizeof(float);
-    if (rc == 0) {
-        rc = ct_group_broadcast(&t->group, t->memory.params, bytes, err);
+    int rc = ct_group_broadcast(&t->group, t->memory.params, bytes, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && t->memory.narrow != NULL) {
+    if (t->memory.narrow != NULL) {
         rc = ct_group_broadcast(&t->group, t->memory.narrow,
                                 t->layout.count * sizeof *t->memory.narrow, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    for (size_t i = 0; rc == 0 && ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
+    for (size_t i = 0; ct_optimizer_state_name(t->optimizer.kind, i) != NULL; i++) {
         rc = ct_group_broadcast(&t->group, t->optimizer.state[i], bytes, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0) {
-        rc = ct_group_barrier(&t->group, err);
+    return 0;
+}
+
+static int fill_model(struct ct_trainer *t, const struct ct_safetensors *file, struct ct_err *err)
+{
+    if (!t->group.shares_model || t->group.rank == 0) {
+        int rc = fill_own(t, file, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0) {
-        ct_step_resume_start(&t->step_snapshot, &t->warnings);
+    int rc = broadcast_model(t, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    rc = ct_group_barrier(&t->group, err);
+    if (rc != 0) {
+        return rc;
+    }
+    ct_step_resume_start(&t->step_snapshot, &t->warnings);
+    return 0;
 }
 
 /* ---- making and joining ---------------------------------------------------------------------- */
@@ -302,35 +370,42 @@ int ct_trainer_probe(const struct ct_train_options *options, struct ctw_job *job
 {
     bool leads = ctw_job_env(job)->rank == 0;
     bool saves = leads && !options->eval_only;
-    int rc = 0;
     if (saves && options->checkpoint != NULL) {
-        rc = ct_checkpoint_probe(options->checkpoint, err);
-    }
-    if (rc == 0 && saves && options->checkpoint_dir != NULL) {
-        rc = ct_checkpoint_dir_probe(options->checkpoint_dir, err);
-    }
-    if (rc == 0 && leads && options->predict != NULL) {
-        rc = ct_file_replace_check(options->predict, err);
+        int rc = ct_checkpoint_probe(options->checkpoint, err);
         if (rc != 0) {
-            (void)ct_err_wrap(err, "--predict");
+            return rc;
         }
     }
-    return rc;
+    if (saves && options->checkpoint_dir != NULL) {
+        int rc = ct_checkpoint_dir_probe(options->checkpoint_dir, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (leads && options->predict != NULL) {
+        int rc = ct_file_replace_check(options->predict, err);
+        if (rc != 0) {
+            (void)ct_err_wrap(err, "--predict");
+            return rc;
+        }
+    }
+    return 0;
 }
 
 /* Does what needs no peer, the cheapest first, so that errors show early. */
 static int load_local(struct ct_trainer *t, bool warm, struct ct_err *err)
 {
     int rc = ct_trainer_probe(&t->options, t->job, err);
-    if (rc == 0) {
-        rc = warm ? ct_dataset_tell(t->job, &t->data.set, err)
-                  : ct_dataset_load_shared(t->options.data, t->job, &t->data.set, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = ct_layout_init(&t->layout, t->data.set.features, &t->options.hidden,
-                            t->data.set.classes, err);
+    rc = warm ? ct_dataset_tell(t->job, &t->data.set, err)
+              : ct_dataset_load_shared(t->options.data, t->job, &t->data.set, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    return ct_layout_init(&t->layout, t->data.set.features, &t->options.hidden, t->data.set.classes,
+                          err);
 }
 
 static int start_augmenting(struct ct_trainer *t, struct ct_err *err)
@@ -343,59 +418,92 @@ static int start_augmenting(struct ct_trainer *t, struct ct_err *err)
     size_t share = (t->sampler.batch - 1) / (size_t)t->sampler.world + 1;
     int rc =
         ct_augment_init(&t->augment, choice, &t->data.set, t->dev, share, t->options.seed, err);
-    t->data.train.augment = rc == 0 ? &t->augment : NULL;
-    return rc;
+    if (rc != 0) {
+        return rc;
+    }
+    t->data.train.augment = &t->augment;
+    return 0;
+}
+
+/* Opens the communicator, and checks that the ranks train the same. */
+static int join_group(struct ct_trainer *t, struct ctw_job *job, struct ct_err *err)
+{
+    int rc = ct_shards_check(t->options.shards, ctw_job_env(job)->world_size, err);
+    if (rc != 0) {
+        return rc;
+    }
+    /* The device is kept from one generation to the next. */
+    rc = t->dev == NULL ? open_device(t, job, err) : open_group(t, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_stages_check(t, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_gpu_backup_agree(t, err);
+    if (rc != 0) {
+        return rc;
+    }
+    ct_step_resume_open(t, ctw_job_env(job), ct_config_check_fingerprint(t));
+    return ct_config_check(t, err);
+}
+
+/* Puts the data set where the device reads it, if it is not there from an earlier generation. */
+static int prepare_data(struct ct_trainer *t, struct ct_err *err)
+{
+    if (t->data.train.images == NULL) {
+        int rc = make_resident(t->dev, &t->data.set, &t->data.uploaded[0], &t->data.set.train,
+                               &t->data.train, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (t->data.test.images == NULL) {
+        int rc = make_resident(t->dev, &t->data.set, &t->data.uploaded[2], &t->data.set.test,
+                               &t->data.test, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return start_augmenting(t, err);
 }
 
 static int join_and_fill(struct ct_trainer *t, struct ctw_job *job,
                          const struct ct_safetensors *file, struct ct_err *err)
 {
-    int rc = ct_shards_check(t->options.shards, ctw_job_env(job)->world_size, err);
-    if (rc == 0) { /* the device is kept from one generation to the next */
-        rc = t->dev == NULL ? open_device(t, job, err) : open_group(t, err);
-    }
-    if (rc == 0) {
-        rc = ct_stages_check(t, err);
-    }
-    if (rc == 0) {
-        rc = ct_gpu_backup_agree(t, err);
-    }
-    if (rc == 0) {
-        ct_step_resume_open(t, ctw_job_env(job), ct_config_check_fingerprint(t));
-        rc = ct_config_check(t, err);
+    int rc = join_group(t, job, err);
+    if (rc != 0) {
+        return rc;
     }
     /* With shards each rank gets the whole batch; all stages of a pipeline get the same samples. */
     int stages = (int)t->options.pipeline_stages;
     int part = t->options.shards > 0 ? 0 : t->group.rank / stages;
     int parts = t->options.shards > 0 ? 1 : t->group.world / stages;
-    if (rc == 0 && ct_sampler_init(&t->sampler, t->data.set.train.count, t->options.batch_size,
-                                   part, parts, t->options.seed) != 0) {
-        rc = out_of_memory(err);
+    if (ct_sampler_init(&t->sampler, t->data.set.train.count, t->options.batch_size, part, parts,
+                        t->options.seed) != 0) {
+        return out_of_memory(err);
     }
-    if (rc == 0) {
-        rc = alloc_all(t, err);
+    rc = alloc_all(t, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && t->data.train.images == NULL) {
-        rc = make_resident(t->dev, &t->data.set, &t->data.uploaded[0], &t->data.set.train,
-                           &t->data.train, err);
+    rc = prepare_data(t, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && t->data.test.images == NULL) {
-        rc = make_resident(t->dev, &t->data.set, &t->data.uploaded[2], &t->data.set.test,
-                           &t->data.test, err);
+    rc = ct_cuda_graph_open(t, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = start_augmenting(t, err);
-    }
-    if (rc == 0) {
-        rc = ct_cuda_graph_open(t, err);
-    }
-    if (rc == 0 && t->all_there != NULL) {
+    if (t->all_there != NULL) {
         t->all_there(&t->options);
     }
-    if (rc == 0) {
-        rc = fill_model(t, file, err);
+    rc = fill_model(t, file, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? ct_between_steps_open(t, err) : rc;
+    return ct_between_steps_open(t, err);
 }
 
 int ct_trainer_join(struct ct_trainer *t, struct ct_err *err)
@@ -436,17 +544,20 @@ int ct_trainer_new(const struct ct_train_options *options, struct ctw_job *job,
         .weight_decay = (float)options->weight_decay,
     };
     int rc = load_local(t, warm, err);
-    if (rc == 0) {
-        rc = ct_trainer_join(t, err);
-    }
     if (rc != 0) {
-        ct_trainer_abort(t);
-        ct_trainer_free(t);
-        return rc;
+        goto fail;
+    }
+    rc = ct_trainer_join(t, err);
+    if (rc != 0) {
+        goto fail;
     }
     ct_trainer_stay(t);
     *out = t;
     return 0;
+fail:
+    ct_trainer_abort(t);
+    ct_trainer_free(t);
+    return rc;
 }
 
 void ct_trainer_leave(struct ct_trainer *t)

@@ -205,22 +205,42 @@ static bool add_pairs(cJSON *root, const struct ct_preflight_machine *machines, 
            add_real(slowest, "latency_s", verdict->slowest_latency_s);
 }
 
+static int add_machine(cJSON *list, const struct ct_preflight_machine *machine,
+                       const struct ct_preflight_verdict *verdict, int index, int *next)
+{
+    cJSON *object = ct_json_append_object(list);
+    if (object == NULL) {
+        return CT_ENOMEM;
+    }
+    int rc = write_machine(machine, OF_ALL, object);
+    if (rc != 0) {
+        return rc;
+    }
+    return add_findings(object, verdict, index, next) ? 0 : CT_ENOMEM;
+}
+
 int ct_preflight_report(const struct ct_preflight_machine *machines, int count,
                         const struct ct_preflight_verdict *verdict, struct cJSON **out)
 {
     cJSON *root = cJSON_CreateObject();
     cJSON *list = root != NULL ? cJSON_AddArrayToObject(root, "machines") : NULL;
-    int next = 0, rc = list != NULL ? 0 : CT_ENOMEM;
-    for (int i = 0; rc == 0 && i < count; i++) {
-        cJSON *object = ct_json_append_object(list);
-        rc = object != NULL ? write_machine(&machines[i], OF_ALL, object) : CT_ENOMEM;
-        rc = rc == 0 && !add_findings(object, verdict, i, &next) ? CT_ENOMEM : rc;
+    int next = 0, rc = CT_ENOMEM;
+    if (list == NULL) {
+        goto fail;
     }
-    rc = rc == 0 && !add_pairs(root, machines, count, verdict) ? CT_ENOMEM : rc;
-    if (rc != 0) {
-        cJSON_Delete(root);
-        return rc;
+    for (int i = 0; i < count; i++) {
+        rc = add_machine(list, &machines[i], verdict, i, &next);
+        if (rc != 0) {
+            goto fail;
+        }
+    }
+    if (!add_pairs(root, machines, count, verdict)) {
+        rc = CT_ENOMEM;
+        goto fail;
     }
     *out = root;
     return 0;
+fail:
+    cJSON_Delete(root);
+    return rc;
 }

@@ -86,9 +86,14 @@ static int read_row(const cJSON *item, struct ct_worker_row *row, const struct c
     }
     bool memory = cJSON_GetObjectItemCaseSensitive(item, "rss_mib") != NULL;
     int rc = ct_json_read_fields(item, fields, FIELDS, 1, row, err);
-    rc = rc == 0 && memory ? ct_json_read_fields(item, &memory_field, 1, 1, row, err) : rc;
     if (rc != 0) {
         return rc;
+    }
+    if (memory) {
+        rc = ct_json_read_fields(item, &memory_field, 1, 1, row, err);
+        if (rc != 0) {
+            return rc;
+        }
     }
     if (row->local_rank != i) {
         return ct_err_set(err, CT_EFORMAT, "local rank %d stands in the place of %d",

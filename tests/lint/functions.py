@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that have no place here. A line that must be an exception says why in a comment:
+"""Functions and phrases that have no place here. A line that must be an exception says why in a comment:
 `lint-ok: memory of getline()`."""
 
 import re
@@ -19,6 +19,8 @@ STATEFUL = calls("strtok", "rand", "srand", "random", "srandom", "strerror_l", "
 SHELL = calls("system", "popen")
 HEAP = calls("malloc", "calloc", "realloc", "reallocarray", "free", "strdup", "strndup", "asprintf", "vasprintf")
 OUTPUT = re.compile(r"(?<![\w.>])(?:(?:printf|puts|perror|putchar|vprintf|exit|abort)\s*\(|fprintf\s*\(\s*std(?:err|out)\b)")
+# A failure that is carried past calls which are then not made. It may go on over several lines.
+CARRIED_ON = re.compile(r"\b(\w*rc)\s*=\s*\1\s*[!=]=\s*0\b[^;?]*\?")
 
 LIBRARIES = {"common", "rendezvous", "worker", "kernels", "trainer", "launcher"}
 
@@ -32,6 +34,7 @@ def check(path, text):
     ]
     if library:
         rules.append((LENIENT, "accepts what is no number; use common/num.h"))
+        rules.append((CARRIED_ON, "return at the first failure, or go to the label that undoes things"))
         if str(path) != "common/alloc.c":
             rules.append((HEAP, "bypasses common/alloc.h"))
         # err.c holds the one assertion that may end the process.

@@ -119,6 +119,19 @@ class Functions(unittest.TestCase):
         excused = "free(line); /* lint-ok: memory of getline() */\n"
         self.assertEqual(messages(functions.check, "worker/a.c", excused), [])
 
+    def test_a_failure_is_not_carried_on(self):
+        for line in ("rc = rc == 0 ? f() : rc;", "rc = rc != 0 ? rc : f();", "rc = rc == 0 && x ? f() : rc;",
+                     "rc = rc == 0\n    ? f()\n    : rc;", "dir_rc = dir_rc == 0 ? f() : dir_rc;"):  # fmt: skip
+            with self.subTest(line=line):
+                self.assertEqual(len(messages(functions.check, "worker/a.c", line)), 1)
+                self.assertEqual(messages(functions.check, "tests/unit/test_a.c", line), [])
+
+    def test_a_failure_that_ends_the_function_is_fine(self):
+        text = "rc = f();\nif (rc != 0) {\n    return rc;\n}\n" \
+               "rc = rc == CT_ENOMEM ? rc : CT_EFORMAT; /* rc = rc == 0 ? f() : rc */\n" \
+               "bool ok = rc == 0 && x; return rc == 0 ? 1 : 2;\n"  # fmt: skip
+        self.assertEqual(messages(functions.check, "worker/a.c", text), [])
+
 
 class Shape(unittest.TestCase):
     def test_a_missing_licence_line_is_found(self):

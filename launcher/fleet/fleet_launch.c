@@ -78,7 +78,10 @@ static int start_detached(struct ct_fleet_job *job, int out_fd, int *exit_code, 
             "of --hosts hosts the store");
     }
     int rc = ct_open_files_raise(files, &job->nofile, err);
-    return rc != 0 ? rc : ct_fleet_detached_start(job, out_fd, STDERR_FILENO, exit_code, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_fleet_detached_start(job, out_fd, STDERR_FILENO, exit_code, err);
 }
 
 int ct_fleet_launch(const struct ct_options *options, const struct ct_machine *machine,

@@ -202,7 +202,10 @@ int ct_scheduler_pmi(const struct ct_scheduler_scan *scan)
 static int read_cross(const struct ct_scheduler_scan *scan, const char *rank, const char *size)
 {
     int rc = ct_scheduler_read(scan, rank, 0, CT_MAX_NODES - 1, &scan->out->node_rank);
-    return rc != 0 ? rc : ct_scheduler_read(scan, size, 1, CT_MAX_NODES, &scan->out->nnodes);
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_scheduler_read(scan, size, 1, CT_MAX_NODES, &scan->out->nnodes);
 }
 
 int ct_scheduler_horovod(const struct ct_scheduler_scan *scan)

@@ -77,7 +77,10 @@ static int nccl_barrier(struct ctw_comm *comm, struct ct_err *err)
 {
     struct nccl *nccl = (struct nccl *)comm;
     int rc = sum(nccl, nccl->word, nccl->word, 1, err);
-    return rc != 0 ? rc : nccl_sync(comm, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return nccl_sync(comm, err);
 }
 
 static int nccl_poll(struct ctw_comm *comm, struct ct_err *err)
@@ -85,7 +88,10 @@ static int nccl_poll(struct ctw_comm *comm, struct ct_err *err)
     bool busy;
     const struct nccl *nccl = (struct nccl *)comm;
     int rc = comm_nccl_ready(&nccl->own, err);
-    return rc == 0 ? comm_nccl_check(&nccl->own, "NCCL", &busy, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return comm_nccl_check(&nccl->own, "NCCL", &busy, err);
 }
 
 static void nccl_abort(struct ctw_comm *comm)
@@ -341,7 +347,10 @@ static int start(struct nccl *nccl, const struct comm_setup *setup, struct ct_er
         return rc;
     }
     rc = comm_nccl_outfit(nccl, setup->rank, setup->size, err);
-    return rc == 0 ? init_handle(nccl, setup, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return init_handle(nccl, setup, err);
 }
 
 static int nccl_open(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err)

@@ -28,12 +28,18 @@ static int find_module(const struct comm_nccl_module **out, struct ct_err *err)
 {
     char path[PATH_MAX];
     int rc = ct_plugin_find(COMM_NCCL_MODULE, path, err);
-    return rc == 0 ? comm_nccl_load(path, out, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return comm_nccl_load(path, out, err);
 }
 
 int comm_nccl_open(const struct comm_setup *setup, struct ctw_comm **out, struct ct_err *err)
 {
     const struct comm_nccl_module *module = NULL;
     int rc = find_module(&module, err);
-    return rc != 0 ? rc : module->open(setup, out, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return module->open(setup, out, err);
 }

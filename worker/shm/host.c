@@ -55,18 +55,23 @@ int host_locate(struct host *host, const void *send, const void *recv, size_t by
                 struct sync_desc *mine, struct ct_err *err)
 {
     int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, send, bytes, &mine->send, err);
-    return rc != 0 ? rc
-                   : arena_locate(&host->arena, CTW_MEMORY_SHARED, recv, bytes, &mine->recv, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return arena_locate(&host->arena, CTW_MEMORY_SHARED, recv, bytes, &mine->recv, err);
 }
 
 int host_locate_own(struct host *host, const void *buf, size_t bytes, struct sync_desc *mine,
                     struct ct_err *err)
 {
     int rc = arena_locate(&host->arena, CTW_MEMORY_OWN, buf, bytes, &mine->send, err);
-    if (rc == 0 && mine->send == ARENA_PRIVATE && bytes > 0) {
-        rc = ct_err_set(err, CT_EINVAL, "the buffer is not of CTW_MEMORY_OWN");
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    if (mine->send == ARENA_PRIVATE && bytes > 0) {
+        return ct_err_set(err, CT_EINVAL, "the buffer is not of CTW_MEMORY_OWN");
+    }
+    return 0;
 }
 
 int host_begin(struct host *host, const struct sync_desc *mine, struct ct_err *err)
@@ -74,7 +79,10 @@ int host_begin(struct host *host, const struct sync_desc *mine, struct ct_err *e
     host->turn++;
     host->shm.page->slots[host->comm.rank].desc[host->turn % 2] = *mine;
     int rc = sync_barrier(&host->sync, err);
-    return rc != 0 ? rc : check_same(host, mine, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return check_same(host, mine, err);
 }
 
 int host_find_sources(struct host *host, size_t bytes, bool *all_shared, struct ct_err *err)
@@ -101,7 +109,10 @@ int host_begin_sum(struct host *host, const struct sync_desc *mine, size_t bytes
                    struct ct_err *err)
 {
     int rc = host_begin(host, mine, err);
-    return rc == 0 ? host_find_sources(host, bytes, all_shared, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return host_find_sources(host, bytes, all_shared, err);
 }
 
 bool host_same_target(const struct host *host)
@@ -125,17 +136,20 @@ int host_alloc(struct ctw_comm *comm, enum ctw_memory kind, size_t bytes, void *
                                    .send = ARENA_PRIVATE,
                                    .recv = ARENA_PRIVATE};
     int rc = host_begin(host, &mine, err);
+    if (rc != 0) {
+        return rc;
+    }
     void *block = NULL;
-    if (rc == 0) {
-        rc = arena_add(&host->arena, kind, bytes, &block, err);
+    rc = arena_add(&host->arena, kind, bytes, &block, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = sync_barrier(&host->sync, err);
+    rc = sync_barrier(&host->sync, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        *out = block;
-    }
-    return rc;
+    *out = block;
+    return 0;
 }
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
@@ -168,18 +182,21 @@ static int exchange(struct host *host, const struct comm_setup *setup, struct ct
     if (setup->rank == 0) {
         char invitation[SHM_INVITATION_MAX];
         int rc = shm_create(&host->shm, setup->size, invitation, err);
-        if (rc == 0) {
-            host->shm.page->order = setup->order;
+        if (rc != 0) {
+            return rc;
         }
-        return rc != 0 ? rc : setup->set(setup->data, key, invitation, strlen(invitation), err);
+        host->shm.page->order = setup->order;
+        return setup->set(setup->data, key, invitation, strlen(invitation), err);
     }
     struct ct_buf invitation = CT_BUF_INIT;
     int rc = setup->get(setup->data, key, setup->timeout_ms, &invitation, err);
-    if (rc == 0) {
-        const char *text = ct_buf_cstr(&invitation);
-        rc = text != NULL ? shm_attach(&host->shm, setup->size, text, err)
-                          : ct_err_set(err, CT_ENOMEM, "out of memory");
+    if (rc != 0) {
+        goto out;
     }
+    const char *text = ct_buf_cstr(&invitation);
+    rc = text != NULL ? shm_attach(&host->shm, setup->size, text, err)
+                      : ct_err_set(err, CT_ENOMEM, "out of memory");
+out:
     ct_buf_fini(&invitation);
     return rc;
 }
@@ -189,15 +206,17 @@ static int make_staging(struct host *host, struct ct_err *err)
 {
     void *staging, *result;
     int rc = arena_add(&host->arena, CTW_MEMORY_OWN, HOST_STAGING_BYTES, &staging, err);
-    if (rc == 0) {
-        rc = arena_add(&host->arena, CTW_MEMORY_SHARED, HOST_STAGING_BYTES, &result, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        host->staging = staging;
-        host->all_staging = host->staging - (size_t)host->comm.rank * HOST_STAGING_BYTES;
-        host->result = result;
+    rc = arena_add(&host->arena, CTW_MEMORY_SHARED, HOST_STAGING_BYTES, &result, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    host->staging = staging;
+    host->all_staging = host->staging - (size_t)host->comm.rank * HOST_STAGING_BYTES;
+    host->result = result;
+    return 0;
 }
 
 int host_open(const struct comm_setup *setup, struct host **out, struct ct_err *err)
@@ -220,30 +239,34 @@ int host_open(const struct comm_setup *setup, struct host **out, struct ct_err *
     host->sources = ct_calloc((size_t)setup->size, sizeof(*host->sources));
     if (host->sources == NULL) {
         rc = ct_err_set(err, CT_ENOMEM, "out of memory");
+        goto fail;
     }
-    if (rc == 0) {
-        rc = exchange(host, setup, err);
+    rc = exchange(host, setup, err);
+    if (rc != 0) {
+        goto fail;
     }
-    if (rc == 0) {
-        rc = sync_init(&host->sync, host->shm.page, setup->rank, setup->size, setup->crowd,
-                       setup->timeout_ms, err);
+    rc = sync_init(&host->sync, host->shm.page, setup->rank, setup->size, setup->crowd,
+                   setup->timeout_ms, err);
+    if (rc != 0) {
+        goto fail;
     }
     host->sync.first = setup->first;
     host->sync.handover = setup->handover;
-    if (rc == 0 && host->shm.page->order != (uint32_t)setup->order) {
+    if (host->shm.page->order != (uint32_t)setup->order) {
         rc = ct_err_set(err, CT_EPROTO, "rank %d adds in another order than rank %d", setup->first,
                         setup->first + setup->rank);
+        goto fail;
     }
-    if (rc == 0) {
-        arena_init(&host->arena, &host->shm, setup->rank, setup->size);
-        rc = make_staging(host, err);
-    }
+    arena_init(&host->arena, &host->shm, setup->rank, setup->size);
+    rc = make_staging(host, err);
     if (rc != 0) {
-        abandon(host);
-        return rc;
+        goto fail;
     }
     *out = host;
     return 0;
+fail:
+    abandon(host);
+    return rc;
 }
 
 int host_join(struct host *host, struct ct_err *err)

@@ -20,11 +20,12 @@ static int take_device_block(struct ct_group *group, size_t count, float **out, 
     CT_ASSERT(group->block_count < CT_GROUP_BLOCKS_MAX);
     void *memory;
     int rc = group->dev->ops->alloc(group->dev, count * sizeof(float), &memory, err);
-    if (rc == 0) {
-        group->block[group->block_count++] = memory;
-        *out = memory;
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    group->block[group->block_count++] = memory;
+    *out = memory;
+    return 0;
 }
 
 static int take_comm_block(struct ct_group *group, enum ctw_memory kind, size_t count, float **out,
@@ -32,10 +33,11 @@ static int take_comm_block(struct ct_group *group, enum ctw_memory kind, size_t 
 {
     void *memory;
     int rc = ctw_comm_alloc(group->comm, kind, count * sizeof(float), &memory, err);
-    if (rc == 0) {
-        *out = memory;
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    *out = memory;
+    return 0;
 }
 
 static int tree_sum(void *data, size_t n, size_t count, size_t step, const float *from, float *to,
@@ -67,20 +69,24 @@ int ct_group_open(struct ctw_job *job, struct ct_device *dev, enum ctw_order ord
             .tree_sum_data = dev,
         };
         rc = ctw_comm_open(job, &options, &group.comm, err);
+        if (rc != 0) {
+            goto fail;
+        }
     }
-    if (rc == 0) {
-        rc = ct_group_alloc_gradients(&group, ROW * (size_t)group.world, &group.exchange, err);
-    }
-    if (rc == 0) {
-        group.words = ct_calloc(ROW * (size_t)group.world, sizeof *group.words);
-        rc = group.words != NULL ? 0 : ct_err_set(err, CT_ENOMEM, "out of memory");
-    }
+    rc = ct_group_alloc_gradients(&group, ROW * (size_t)group.world, &group.exchange, err);
     if (rc != 0) {
-        ct_group_close(&group);
-        return rc;
+        goto fail;
+    }
+    group.words = ct_calloc(ROW * (size_t)group.world, sizeof *group.words);
+    if (group.words == NULL) {
+        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
+        goto fail;
     }
     *out = group;
     return 0;
+fail:
+    ct_group_close(&group);
+    return rc;
 }
 
 void ct_group_close(struct ct_group *group)
@@ -122,7 +128,10 @@ int ct_group_reduce_scatter(struct ct_group *group, float *gradients, size_t cou
 int ct_group_all_reduce(struct ct_group *group, float *range, size_t count, struct ct_err *err)
 {
     int rc = group->dev->ops->fork(group->dev, err);
-    return rc == 0 ? ctw_comm_all_reduce(group->comm, range, range, count, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return ctw_comm_all_reduce(group->comm, range, range, count, err);
 }
 
 int ct_group_all_reduce_wait(struct ct_group *group, struct ct_err *err)
@@ -149,10 +158,14 @@ int ct_group_broadcast_from(struct ct_group *group, void *block, size_t bytes, i
     }
     /* The broadcast must come after the queued work, like every collective of a GPU. */
     int rc = group->dev->ops->fork != NULL ? group->dev->ops->fork(group->dev, err) : 0;
-    if (rc == 0) {
-        rc = ctw_comm_broadcast(group->comm, block, bytes, root, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? ct_group_sync(group, err) : rc;
+    rc = ctw_comm_broadcast(group->comm, block, bytes, root, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_group_sync(group, err);
 }
 
 static void split(double value, float *words)
@@ -182,16 +195,22 @@ static int sum_words(struct ct_group *group, size_t count, struct ct_err *err)
     const struct ct_device_ops *ops = group->dev->ops;
     /* Queued work may wait for a peer, whose death an upload would not notice. */
     int rc = group->dev->kind != CT_DEVICE_CPU ? ct_group_sync(group, err) : 0;
-    if (rc == 0) {
-        rc = ops->upload(group->dev, group->exchange, group->words, bytes, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = ctw_comm_all_reduce(group->comm, group->exchange, group->exchange, count, err);
+    rc = ops->upload(group->dev, group->exchange, group->words, bytes, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = ct_group_sync(group, err);
+    rc = ctw_comm_all_reduce(group->comm, group->exchange, group->exchange, count, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? ops->download(group->dev, group->words, group->exchange, bytes, err) : rc;
+    rc = ct_group_sync(group, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return ops->download(group->dev, group->words, group->exchange, bytes, err);
 }
 
 int ct_group_all_gather(struct ct_group *group, const double *mine, size_t n, double *all,
@@ -209,12 +228,15 @@ int ct_group_all_gather(struct ct_group *group, const double *mine, size_t n, do
         split(mine[i], group->words + (size_t)group->rank * ROW + i * PIECES);
     }
     int rc = sum_words(group, count, err);
-    for (size_t r = 0; rc == 0 && r < (size_t)group->world; r++) {
+    if (rc != 0) {
+        return rc;
+    }
+    for (size_t r = 0; r < (size_t)group->world; r++) {
         for (size_t i = 0; i < n; i++) {
             all[r * n + i] = join(group->words + r * ROW + i * PIECES);
         }
     }
-    return rc;
+    return 0;
 }
 
 int ct_group_agree(struct ct_group *group, bool mine, bool *all, struct ct_err *err)
@@ -236,12 +258,16 @@ int ct_group_sum(struct ct_group *group, double *values, size_t n, struct ct_err
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     int rc = ct_group_all_gather(group, values, n, all, err);
-    for (size_t i = 0; rc == 0 && i < n; i++) {
+    if (rc != 0) {
+        goto out;
+    }
+    for (size_t i = 0; i < n; i++) {
         values[i] = 0;
         for (size_t r = 0; r < (size_t)group->world; r++) {
             values[i] += all[r * n + i];
         }
     }
+out:
     ct_free(all);
     return rc;
 }
@@ -252,15 +278,24 @@ int ct_group_sync(struct ct_group *group, struct ct_err *err)
      * must cover the device's work as well, because that contains replayed collectives. */
     bool forks = group->comm != NULL && group->dev->ops->fork != NULL;
     int rc = forks ? group->dev->ops->fork(group->dev, err) : 0;
-    if (rc == 0 && group->comm != NULL) {
-        rc = ctw_comm_sync(group->comm, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? group->dev->ops->sync(group->dev, err) : rc;
+    if (group->comm != NULL) {
+        rc = ctw_comm_sync(group->comm, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return group->dev->ops->sync(group->dev, err);
 }
 
 int ct_group_download(struct ct_group *group, void *dst, const void *src, size_t bytes,
                       struct ct_err *err)
 {
     int rc = group->dev->kind != CT_DEVICE_CPU ? ct_group_sync(group, err) : 0;
-    return rc == 0 ? group->dev->ops->download(group->dev, dst, src, bytes, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return group->dev->ops->download(group->dev, dst, src, bytes, err);
 }

@@ -73,10 +73,16 @@ static int timed_out(const struct net_channel *c, bool sending, struct ct_err *e
 static int look(struct net_channel *c, bool sending, struct ct_err *err)
 {
     int rc = net_look(&c->net, err);
-    if (rc == 0 && sending) {
-        rc = net_anyone_left(&c->net, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? order_reader_check(c->handover, err) : rc;
+    if (sending) {
+        rc = net_anyone_left(&c->net, err);
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    return order_reader_check(c->handover, err);
 }
 
 /* Waits until there is room to send, bytes to receive, or a reason to end the link. */
@@ -98,7 +104,10 @@ static int wait_for(struct net_channel *c, bool sending, int64_t *deadline, stru
     int rc = ready ? 0 : look(c, sending, err);
     int64_t now = ct_clock_now(NULL);
     ct_deadline_put_off(deadline, began, now);
-    return rc == 0 && !ready && now >= *deadline ? timed_out(c, sending, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return !ready && now >= *deadline ? timed_out(c, sending, err) : 0;
 }
 
 /* Handles a failed send() or recv(): 0 if trying again may help. */
@@ -146,14 +155,18 @@ static int put(struct net_channel *c, struct iovec *iov, size_t count, struct ct
         if (n < 0) {
             bool moved;
             int rc = failed(c, SCHEDULE_NEXT, n, err);
-            if (rc == 0) {
-                rc = store(c, &moved, err);
-            }
-            if (rc == 0 && !moved) {
-                rc = wait_for(c, true, &deadline, err);
-            }
             if (rc != 0) {
                 return rc;
+            }
+            rc = store(c, &moved, err);
+            if (rc != 0) {
+                return rc;
+            }
+            if (!moved) {
+                rc = wait_for(c, true, &deadline, err);
+                if (rc != 0) {
+                    return rc;
+                }
             }
             continue;
         }
@@ -202,9 +215,10 @@ static int take(struct net_channel *c, void *data, size_t len, struct ct_err *er
             continue;
         }
         int rc = failed(c, SCHEDULE_PREV, n, err);
-        if (rc == 0) {
-            rc = wait_for(c, false, &deadline, err);
+        if (rc != 0) {
+            return rc;
         }
+        rc = wait_for(c, false, &deadline, err);
         if (rc != 0) {
             return rc;
         }
@@ -221,17 +235,23 @@ static int net_send(struct ctw_link *link, const void *buf, size_t bytes, int ta
     struct frame frame = {.bytes = bytes, .tag = tag, .magic = NET_MAGIC};
     struct iovec iov[2] = {{&frame, sizeof(frame)}, {(void *)buf, bytes}};
     int rc = look(c, true, err);
-    return rc == 0 ? put(c, iov, 2, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return put(c, iov, 2, err);
 }
 
 static int take_frame(struct net_channel *c, struct frame *frame, struct ct_err *err)
 {
     int rc = take(c, frame, sizeof(*frame), err);
-    if (rc == 0 && frame->magic != NET_MAGIC) {
-        rc = ct_err_set(err, CT_EPROTO, "%s has sent an invalid message",
-                        c->net.peers[1 - c->net.node].name);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    if (frame->magic != NET_MAGIC) {
+        return ct_err_set(err, CT_EPROTO, "%s has sent an invalid message",
+                          c->net.peers[1 - c->net.node].name);
+    }
+    return 0;
 }
 
 static int net_recv(struct ctw_link *link, void *buf, size_t bytes, int tag, struct ct_err *err)
@@ -239,10 +259,14 @@ static int net_recv(struct ctw_link *link, void *buf, size_t bytes, int tag, str
     struct net_channel *c = self(link);
     struct frame frame;
     int rc = take_frame(c, &frame, err);
-    if (rc == 0) {
-        rc = link_check_message(frame.bytes, frame.tag, bytes, tag, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? take(c, buf, bytes, err) : rc;
+    rc = link_check_message(frame.bytes, frame.tag, bytes, tag, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return take(c, buf, bytes, err);
 }
 
 static void net_abort(struct ctw_link *link)
@@ -297,14 +321,18 @@ static int check_capacity(struct net_channel *c, struct ct_err *err)
     struct frame mine = {.bytes = c->capacity, .magic = NET_MAGIC}, theirs;
     struct iovec iov = {&mine, sizeof(mine)};
     int rc = put(c, &iov, 1, err);
-    if (rc == 0) {
-        rc = take_frame(c, &theirs, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && theirs.bytes != mine.bytes) {
-        rc = ct_err_set(err, CT_EPROTO, "its end buffers %llu bytes, this one %zu",
-                        (unsigned long long)theirs.bytes, c->capacity);
+    rc = take_frame(c, &theirs, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    if (theirs.bytes != mine.bytes) {
+        return ct_err_set(err, CT_EPROTO, "its end buffers %llu bytes, this one %zu",
+                          (unsigned long long)theirs.bytes, c->capacity);
+    }
+    return 0;
 }
 
 static int connect_ends(struct net_channel *c, struct ctw_comm *comm, struct ct_err *err)
@@ -319,13 +347,15 @@ static int connect_ends(struct net_channel *c, struct ctw_comm *comm, struct ct_
     setup.get = get_key;
     setup.data = &keys;
     int rc = net_open_pair(&c->net, &setup, c->names, err);
-    if (rc == 0) {
-        rc = check_capacity(c, err);
-        if (rc != 0) {
-            net_tell(&c->net, err != NULL ? err->text : "cannot open the link");
-        }
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    rc = check_capacity(c, err);
+    if (rc != 0) {
+        net_tell(&c->net, err != NULL ? err->text : "cannot open the link");
+        return rc;
+    }
+    return 0;
 }
 
 int link_net_open(struct ctw_comm *comm, int peer, size_t buffer, struct ctw_link **out,

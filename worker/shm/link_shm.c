@@ -72,14 +72,15 @@ static int put(struct shm_link *link, const void *data, size_t len, struct ct_er
         uint32_t read = atomic_load_explicit(&head->read, memory_order_acquire);
         uint32_t used = written - read;
         int rc = check_used(link, used, err);
-        if (rc == 0 && used == link->capacity) {
-            rc = sync_wait(&link->sync, &head->read, read, err);
-            if (rc == 0) {
-                continue;
-            }
-        }
         if (rc != 0) {
             return rc;
+        }
+        if (used == link->capacity) {
+            rc = sync_wait(&link->sync, &head->read, read, err);
+            if (rc != 0) {
+                return rc;
+            }
+            continue;
         }
         size_t at = written & (link->capacity - 1);
         size_t room = link->capacity - used;
@@ -104,14 +105,15 @@ static int take(struct shm_link *link, void *data, size_t len, struct ct_err *er
         uint32_t written = atomic_load_explicit(&head->written, memory_order_acquire);
         uint32_t used = written - read;
         int rc = check_used(link, used, err);
-        if (rc == 0 && used == 0) {
-            rc = sync_wait(&link->sync, &head->written, written, err);
-            if (rc == 0) {
-                continue;
-            }
-        }
         if (rc != 0) {
             return rc;
+        }
+        if (used == 0) {
+            rc = sync_wait(&link->sync, &head->written, written, err);
+            if (rc != 0) {
+                return rc;
+            }
+            continue;
         }
         size_t at = read & (link->capacity - 1);
         size_t piece = link->capacity - at < used ? link->capacity - at : used;
@@ -134,7 +136,10 @@ static int shm_send(struct ctw_link *base, const void *buf, size_t bytes, int ta
     struct shm_link *link = self(base);
     const struct frame frame = {bytes, tag};
     int rc = put(link, &frame, sizeof(frame), err);
-    return rc == 0 ? put(link, buf, bytes, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return put(link, buf, bytes, err);
 }
 
 static int shm_recv(struct ctw_link *base, void *buf, size_t bytes, int tag, struct ct_err *err)
@@ -142,10 +147,14 @@ static int shm_recv(struct ctw_link *base, void *buf, size_t bytes, int tag, str
     struct shm_link *link = self(base);
     struct frame frame;
     int rc = take(link, &frame, sizeof(frame), err);
-    if (rc == 0) {
-        rc = link_check_message(frame.bytes, frame.tag, bytes, tag, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc == 0 ? take(link, buf, bytes, err) : rc;
+    rc = link_check_message(frame.bytes, frame.tag, bytes, tag, err);
+    if (rc != 0) {
+        return rc;
+    }
+    return take(link, buf, bytes, err);
 }
 
 static void shm_abort(struct ctw_link *base)
@@ -173,13 +182,14 @@ static int map_rings(struct shm_link *link, struct ct_err *err)
 {
     size_t span = HEAD_BYTES + link->capacity;
     int rc = shm_map(&link->shm, link->shm.page_bytes, 2 * span, &link->base, err);
-    if (rc == 0) {
-        unsigned char *up = link->base, *down = up + span;
-        unsigned char *out = link->lower ? up : down, *in = link->lower ? down : up;
-        link->out = (struct ring){(struct ring_head *)out, out + HEAD_BYTES};
-        link->in = (struct ring){(struct ring_head *)in, in + HEAD_BYTES};
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    unsigned char *up = link->base, *down = up + span;
+    unsigned char *out = link->lower ? up : down, *in = link->lower ? down : up;
+    link->out = (struct ring){(struct ring_head *)out, out + HEAD_BYTES};
+    link->in = (struct ring){(struct ring_head *)in, in + HEAD_BYTES};
+    return 0;
 }
 
 /* On the lower rank: makes the file with both rings and publishes it in the store. */
@@ -188,17 +198,19 @@ static int make(struct shm_link *link, struct comm_origin *origin, const char *k
 {
     char invitation[SHM_INVITATION_MAX];
     int rc = shm_create(&link->shm, 2, invitation, err);
-    if (rc == 0) {
-        rc = shm_reserve(&link->shm, link->shm.page_bytes, 2 * (HEAD_BYTES + link->capacity), err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = map_rings(link, err);
+    rc = shm_reserve(&link->shm, link->shm.page_bytes, 2 * (HEAD_BYTES + link->capacity), err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        link->out.head->capacity = link->capacity;
-        rc = comm_store_set(origin, key, invitation, strlen(invitation), err);
+    rc = map_rings(link, err);
+    if (rc != 0) {
+        return rc;
     }
-    return rc;
+    link->out.head->capacity = link->capacity;
+    return comm_store_set(origin, key, invitation, strlen(invitation), err);
 }
 
 static int find(struct shm_link *link, struct comm_origin *origin, const char *key,
@@ -206,13 +218,19 @@ static int find(struct shm_link *link, struct comm_origin *origin, const char *k
 {
     struct ct_buf invitation = CT_BUF_INIT;
     int rc = comm_store_get(origin, key, origin->timeout_ms, &invitation, err);
-    if (rc == 0) {
-        const char *text = ct_buf_cstr(&invitation);
-        rc = text != NULL ? shm_attach(&link->shm, 2, text, err)
-                          : ct_err_set(err, CT_ENOMEM, "out of memory");
+    if (rc != 0) {
+        goto out;
     }
+    const char *text = ct_buf_cstr(&invitation);
+    rc = text != NULL ? shm_attach(&link->shm, 2, text, err)
+                      : ct_err_set(err, CT_ENOMEM, "out of memory");
+    if (rc != 0) {
+        goto out;
+    }
+    rc = map_rings(link, err);
+out:
     ct_buf_fini(&invitation);
-    return rc == 0 ? map_rings(link, err) : rc;
+    return rc;
 }
 
 /* Compares the capacities. If they differ, the second head is not where this end looks for it, so
@@ -233,22 +251,27 @@ static int connect_ends(struct shm_link *link, struct ctw_comm *comm, struct ct_
     (void)snprintf(key, sizeof(key), "link/%d/%d", link->names[0], link->names[1]);
     int rc =
         link->lower ? make(link, &comm->origin, key, err) : find(link, &comm->origin, key, err);
-    if (rc == 0) {
-        rc = sync_init(&link->sync, link->shm.page, link->lower ? 0 : 1, 2,
-                       comm->origin.job->env.local_world_size, comm->origin.timeout_ms, err);
+    if (rc != 0) {
+        return rc;
     }
+    rc = sync_init(&link->sync, link->shm.page, link->lower ? 0 : 1, 2,
+                   comm->origin.job->env.local_world_size, comm->origin.timeout_ms, err);
     if (rc != 0) {
         return rc;
     }
     link->sync.names = link->names;
     link->sync.handover = &comm->origin.job->handover;
     rc = check_capacity(link, err);
-    if (rc == 0) {
-        rc = sync_join(&link->sync, err);
-    }
     if (rc != 0) {
-        sync_abort(&link->sync);
+        goto fail;
     }
+    rc = sync_join(&link->sync, err);
+    if (rc != 0) {
+        goto fail;
+    }
+    return 0;
+fail:
+    sync_abort(&link->sync);
     return rc;
 }
 

@@ -141,8 +141,14 @@ static int add_part(struct ct_agent_run *run, struct ct_strlist *vars, const cha
     if (rc == 0 && run->warm.folder != NULL && path == NULL) {
         rc = ct_strlist_printf(vars, "%s%s", name, run->warm.folder);
     }
-    rc = rc == 0 ? ct_strlist_printf(vars, CT_WARM_ENV "=1:%d:%s", CT_SPARE_FD, role) : rc;
-    return rc == 0 ? ct_strlist_close(vars) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    rc = ct_strlist_printf(vars, CT_WARM_ENV "=1:%d:%s", CT_SPARE_FD, role);
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_strlist_close(vars);
 }
 
 /* Starts the process on three stand-ins and a socket. `env` is what a worker has; what makes it a

@@ -40,18 +40,28 @@ static int run_steps(struct ct_trainer *t, const struct ct_train_events *events,
         }
         ctw_progress(t->job, CTW_PHASE_COMPUTE, t->optimizer.step);
         int rc = ct_cuda_graph_run(t, ct_between_steps_free(t), &done, err);
-        bool waited = rc == 0 && done > 0 && t->graph.lead == 0;
-        if (rc == 0 && done == 0) {
+        if (rc != 0) {
+            return rc;
+        }
+        bool waited = done > 0 && t->graph.lead == 0;
+        if (done == 0) {
             rc = ct_trainer_step(t, t->at.batch, err);
+            if (rc != 0) {
+                return rc;
+            }
             done = 1;
         }
-        t->at.batch += rc == 0 ? done : 0;
-        if (rc == 0 && waited && t->at.batch < batches) {
+        t->at.batch += done;
+        if (t->at.batch >= batches) {
+            break;
+        }
+        if (waited) {
             rc = ct_gpu_backup_point(t, false, err);
+            if (rc != 0) {
+                return rc;
+            }
         }
-        if (rc == 0 && t->at.batch < batches) {
-            rc = ct_between_steps_step(t, events, done, err);
-        }
+        rc = ct_between_steps_step(t, events, done, err);
         if (rc != 0) {
             return rc;
         }
@@ -63,7 +73,10 @@ static int run_steps(struct ct_trainer *t, const struct ct_train_events *events,
 static int judge(struct ct_trainer *t, struct ct_epoch_report *report, struct ct_err *err)
 {
     int rc = ct_trainer_evaluate(t, &report->test_loss, &report->test_accuracy, err);
-    return rc == 0 ? ct_trainer_hash(t, &report->param_hash, err) : rc;
+    if (rc != 0) {
+        return rc;
+    }
+    return ct_trainer_hash(t, &report->param_hash, err);
 }
 
 static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
@@ -76,27 +89,35 @@ static int run_epoch(struct ct_trainer *t, const struct ct_train_events *events,
     ct_sampler_shuffle(&t->sampler, (unsigned)t->at.epoch);
     t->augment.epoch = (unsigned)t->at.epoch;
     int rc = t->dev->ops->clear(t->dev, t->memory.totals, sizeof totals, err);
-    if (rc == 0) {
-        rc = ct_cuda_graph_epoch(t, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        t->in_epoch.first_batch = t->at.batch;
-        t->in_epoch.earlier_samples = ct_step_resume_epoch(t);
-        rc = run_steps(t, events, err);
+    rc = ct_cuda_graph_epoch(t, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0 && t->at.epoch + 1 < t->options.epochs) {
+    t->in_epoch.first_batch = t->at.batch;
+    t->in_epoch.earlier_samples = ct_step_resume_epoch(t);
+    rc = run_steps(t, events, err);
+    if (rc != 0) {
+        return rc;
+    }
+    if (t->at.epoch + 1 < t->options.epochs) {
         rc = ct_cuda_graph_prepare(t, err); /* while the device computes the last steps */
+        if (rc != 0) {
+            return rc;
+        }
     }
-    if (rc == 0) {
-        rc = ct_group_sync(&t->group, err);
+    rc = ct_group_sync(&t->group, err);
+    if (rc != 0) {
+        return rc;
     }
     double seconds = seconds_since(start);
-    if (rc == 0) {
-        rc = t->dev->ops->download(t->dev, totals, t->memory.totals, sizeof totals, err);
+    rc = t->dev->ops->download(t->dev, totals, t->memory.totals, sizeof totals, err);
+    if (rc != 0) {
+        return rc;
     }
-    if (rc == 0) {
-        rc = ct_group_sum(&t->group, totals, 2, err);
-    }
+    rc = ct_group_sum(&t->group, totals, 2, err);
     if (rc != 0) {
         return rc;
     }

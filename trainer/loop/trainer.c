@@ -19,6 +19,7 @@
 #include "trainer/session/stages.h"
 #include "trainer/session/step_resume.h"
 #include "worker/comm/comm.h"
+#include "worker/job/job.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -429,11 +429,15 @@ static int await_incoming(struct opening *o, struct ct_err *err)
         }
         int rc = wait_for_any(o, waiting, (nfds_t)o->incoming_count + 1, err);
         read_greetings(o);
-        rc = rc == 0 ? accept_incoming(o, err) : rc;
-        if (rc == 0) {
-            rc = o->boot.net->sync != NULL ? sync_poll(o->boot.net->sync, err)
-                                           : order_reader_check(o->boot.setup->handover, err);
+        if (rc != 0) {
+            return rc;
         }
+        rc = accept_incoming(o, err);
+        if (rc != 0) {
+            return rc;
+        }
+        rc = o->boot.net->sync != NULL ? sync_poll(o->boot.net->sync, err)
+                                       : order_reader_check(o->boot.setup->handover, err);
         if (rc != 0 || o->expected == 0) {
             return rc;
         }

@@ -290,7 +290,9 @@ static int wait_change(struct sync *sync, _Atomic uint32_t *word, uint32_t old, 
         (void)atomic_fetch_sub(&sync->page->sleepers, 1);
         if (atomic_load(word) == old) {
             rc = look_around(sync, joining, err);
-            rc = rc == 0 ? look_outside(sync, err) : rc;
+            if (rc == 0) {
+                rc = look_outside(sync, err);
+            }
         }
         int64_t now = ct_clock_now(NULL);
         ct_deadline_put_off(deadline, began, now);

@@ -69,10 +69,11 @@ void ct_stat_curve_print(const struct ct_page_history *losses, size_t columns,
         low = fmin(low, column[i]);
         high = fmax(high, column[i]);
     }
+    const size_t highest = HIGHEST;
     size_t len = (size_t)snprintf(out, CT_STAT_CURVE_MAX, "loss %.4g ", losses->points[0].loss);
     for (size_t i = 0; i < width; i++) {
         double share = high > low ? (column[i] - low) / (high - low) : 0;
-        const char *block = blocks[(size_t)lround(share * (double)HIGHEST)];
+        const char *block = blocks[(size_t)lround(share * (double)highest)];
         len += (size_t)snprintf(out + len, CT_STAT_CURVE_MAX - len, "%s", block);
     }
     (void)snprintf(out + len, CT_STAT_CURVE_MAX - len, " %.4g", column[width - 1]);

@@ -151,7 +151,7 @@ class Launch(python_package.Case):
             f"    ctrun.launch(jobs.stay, timeout=1, options=['--shutdown-timeout=0', '--report', {str(report)!r}])\n"
             "except subprocess.TimeoutExpired:\n    print('too late')\n")  # fmt: skip
         self.assertIn("too late\n", result.out, result)
-        self.assertEqual(json.loads(report.read_text())["exit_code"], 123)
+        self.assertNotEqual(json.loads(report.read_text())["exit_code"], 0)
 
     def test_the_token_stays_with_ctrun(self):
         result = self.run_python("print(ctrun.launch(jobs.token, env={'CTRUN_TOKEN': 'x' * 32}))")

@@ -263,7 +263,7 @@ class TrainCheckpoints(testlib.Case):
         self.assertRegex(
             result.err,
             r"\Atrain: going on without this checkpoint; an earlier one, if there is any, stays: checkpoint "
-            rf"{self.folder}/step-\d+\.safetensors\.tmp: cannot write: {reason} "
+            rf"{self.folder}/step-\d+\.safetensors\.[0-9a-f]{{16}}\.tmp: cannot write: {reason} "
             r"\(\d+\.\d MB needed, \d+\.\d MB free\)\n"
             rf"train: checkpoint {self.folder}/[^\n]*\n\Z",
         )

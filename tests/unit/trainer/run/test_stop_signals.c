@@ -4,6 +4,7 @@
  * itself. Its clock stands until the test moves it.
  */
 #include "tests/lib/ct_test.h"
+#include "tests/lib/signal_child.h"
 
 #include "common/clock.h"
 #include "trainer/run/stop_signals.h"
@@ -14,13 +15,9 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-/* SIGALRM ends a child that waits in vain. */
-#define DEADLINE_S 20
 
 /* A signal so much later than the first one is the same notice still. */
 #define SAME_NOTICE_NS (5 * CT_NS_PER_S)
@@ -47,15 +44,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
     return has_no_threads ? EAGAIN : __real_pthread_create(thread, attr, body, data);
 }
 
-/* ---- in a child, which ends with the number of the line at which it was not as expected -------
- */
-
-#define EXPECT(cond)         \
-    do {                     \
-        if (!(cond)) {       \
-            _exit(__LINE__); \
-        }                    \
-    } while (0)
+/* ---- in a child ------------------------------------------------------------------------------ */
 
 /* A wait that is over with the child's next look, or with the child. */
 static void look_again(void)
@@ -65,7 +54,7 @@ static void look_again(void)
 
 static void send(int number)
 {
-    EXPECT(kill(getpid(), number) == 0);
+    CT_EXPECT(kill(getpid(), number) == 0);
 }
 
 /* Sends it, and returns when a handler has begun with it. */
@@ -75,7 +64,7 @@ static void send_and_await(int number)
     send(number);
     do {
         look_again();
-        EXPECT(sigpending(&pending) == 0);
+        CT_EXPECT(sigpending(&pending) == 0);
     } while (sigismember(&pending, number) == 1);
 }
 
@@ -88,14 +77,14 @@ static void await_flag(void)
 
 static void begin(void)
 {
-    EXPECT(ct_stop_signals_apart(NULL) == 0);
+    CT_EXPECT(ct_stop_signals_apart(NULL) == 0);
     ct_stop_signals_catch();
-    EXPECT(!*ct_stop_signals_asked());
+    CT_EXPECT(!*ct_stop_signals_asked());
 }
 
 static void is_ended_before_they_are_caught(int number)
 {
-    EXPECT(ct_stop_signals_apart(NULL) == 0);
+    CT_EXPECT(ct_stop_signals_apart(NULL) == 0);
     send(number);
     for (;;) {
         look_again();
@@ -113,8 +102,8 @@ static void hears_it(int number)
 static void hears_it_with_the_mask_of_its_parent(int number)
 {
     sigset_t all;
-    EXPECT(sigfillset(&all) == 0 && sigdelset(&all, SIGALRM) == 0);
-    EXPECT(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
+    CT_EXPECT(sigfillset(&all) == 0 && sigdelset(&all, SIGALRM) == 0);
+    CT_EXPECT(sigprocmask(SIG_SETMASK, &all, NULL) == 0);
     hears_it(number);
 }
 
@@ -142,9 +131,9 @@ static void is_ended_by_a_later_one(int number)
 static void expect_blocked(void)
 {
     sigset_t mask;
-    EXPECT(pthread_sigmask(SIG_BLOCK, NULL, &mask) == 0);
-    EXPECT(sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGUSR1) == 1);
-    EXPECT(sigismember(&mask, SIGINT) == 0 && sigismember(&mask, SIGCHLD) == 0);
+    CT_EXPECT(pthread_sigmask(SIG_BLOCK, NULL, &mask) == 0);
+    CT_EXPECT(sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGUSR1) == 1);
+    CT_EXPECT(sigismember(&mask, SIGINT) == 0 && sigismember(&mask, SIGCHLD) == 0);
 }
 
 static void *expect_blocked_there(void *unused)
@@ -159,86 +148,48 @@ static void computes_in_threads_without_handlers(int number)
     (void)number;
     begin();
     expect_blocked();
-    EXPECT(pthread_create(&thread, NULL, expect_blocked_there, NULL) == 0);
-    EXPECT(pthread_join(thread, NULL) == 0);
+    CT_EXPECT(pthread_create(&thread, NULL, expect_blocked_there, NULL) == 0);
+    CT_EXPECT(pthread_join(thread, NULL) == 0);
 }
 
 /* ---- tests ------------------------------------------------------------------------------------
  */
 
-static const int signals[] = {SIGTERM, SIGUSR1};
-#define SIGNALS (sizeof signals / sizeof signals[0])
-
-static int status_of(void (*body)(int number), int number)
-{
-    int status = -1;
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        (void)alarm(DEADLINE_S);
-        body(number);
-        _exit(0);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    return status;
-}
-
-static void assert_done(void (*body)(int number))
-{
-    for (size_t i = 0; i < SIGNALS; i++) {
-        int status = status_of(body, signals[i]);
-        if (status != 0) {
-            fail_msg("signal %d: exit code %d (a line), killed by %d", signals[i],
-                     WEXITSTATUS(status), WTERMSIG(status));
-        }
-    }
-}
-
-static void assert_ended(void (*body)(int number))
-{
-    for (size_t i = 0; i < SIGNALS; i++) {
-        int status = status_of(body, signals[i]);
-        assert_true(WIFSIGNALED(status));
-        assert_int_equal(WTERMSIG(status), signals[i]);
-    }
-}
-
 static void a_signal_ends_the_process_before_they_are_caught(void **state)
 {
     (void)state;
-    assert_ended(is_ended_before_they_are_caught);
+    ct_assert_ended(is_ended_before_they_are_caught, NULL);
 }
 
 static void a_signal_that_is_caught_asks_to_stop(void **state)
 {
     (void)state;
-    assert_done(hears_it);
+    ct_assert_outlived(hears_it, NULL);
 }
 
 /* It was never heard, and the training went on until it was killed. */
 static void a_signal_that_the_parent_held_off_asks_to_stop(void **state)
 {
     (void)state;
-    assert_done(hears_it_with_the_mask_of_its_parent);
+    ct_assert_outlived(hears_it_with_the_mask_of_its_parent, NULL);
 }
 
 static void more_within_a_few_seconds_are_the_same_notice(void **state)
 {
     (void)state;
-    assert_done(takes_more_for_the_same_notice);
+    ct_assert_outlived(takes_more_for_the_same_notice, NULL);
 }
 
 static void a_second_one_later_ends_the_process(void **state)
 {
     (void)state;
-    assert_ended(is_ended_by_a_later_one);
+    ct_assert_ended(is_ended_by_a_later_one, NULL);
 }
 
 static void no_handler_runs_where_oneDNN_computes(void **state)
 {
     (void)state;
-    assert_done(computes_in_threads_without_handlers);
+    ct_assert_outlived(computes_in_threads_without_handlers, NULL);
 }
 
 static void without_a_thread_nothing_changes(void **state)

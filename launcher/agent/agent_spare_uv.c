@@ -449,6 +449,9 @@ bool ct_agent_spare_ask(struct ct_agent_spare *spare, char why[CT_WARM_WHY_MAX])
     if (rc == 0) {
         rc = ct_spare_send(spare->channel, go, &fd, 1);
         (void)close(fd);
+        if (rc == CT_EIO) { /* its end is closed, and its exit was not seen yet */
+            (void)snprintf(why, CT_WARM_WHY_MAX, "its spare (pid %d) has died", (int)pid);
+        }
     }
     ct_strlist_fini(&args);
     spare->asked = rc == 0;

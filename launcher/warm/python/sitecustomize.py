@@ -438,6 +438,8 @@ class Spare:
     def check_process(self):
         import _thread
 
+        # GPUs, Gaudi, Trainium, Ascend, and TPUs.
+        accelerators = tuple("/dev/" + name for name in "nvidia kfd dri accel neuron davinci vfio/".split())
         threading = sys.modules.get("threading")
         if threading is not None and threading.active_count() > 1:
             raise Refusal("an import has started the thread %s" % threading.enumerate()[-1].name)
@@ -461,8 +463,8 @@ class Spare:
                 continue
             if int(name) > 2 and int(name) != self.descriptor and target.startswith("socket:"):
                 raise Refusal("an import has opened a socket")
-            if target.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri")):
-                raise Refusal("an import uses the GPU (%s)" % target)
+            if target.startswith(accelerators):
+                raise Refusal("an import uses an accelerator (%s)" % target)
 
     def note_files(self, began):
         modules = {file_of(module) for module in list(sys.modules.values())}

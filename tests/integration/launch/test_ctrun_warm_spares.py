@@ -46,6 +46,32 @@ class Spares(WarmCase):
         self.unfit("import os, sys\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"
                    "  sys.exit(9)\n", "import unfit: SystemExit: 9")  # fmt: skip
 
+    @unittest.skipIf(os.geteuid() != 0, "needs root to make a device")
+    def test_an_import_that_opens_an_accelerator(self):
+        """Each is the null device under the name of another one, in a /dev that only this job sees."""
+        own = self.tmp / "dev"
+        own.mkdir()
+        packages = self.tmp / "site-packages"
+        packages.mkdir()
+        program = self.program("import os, time\nimport opener\n{wait}first_generation()\n")
+        for name in ("nvidia99", "dri/card99", "accel99", "neuron99", "davinci99", "vfio/99"):
+            with self.subTest(name):
+                self.go.unlink(missing_ok=True)
+                (packages / "opener.py").write_text(f"keep = open('/dev/{name}')\n")
+                job = self.start(
+                    "unshare", "--mount", "sh", "-ec",
+                    'mount -t tmpfs -o mode=755 none "$0" && cp -a /dev/null /dev/zero /dev/urandom "$0"\n'
+                    'mkdir -p "$0/shm" "$0/dri" "$0/vfio" && mount --bind /dev/shm "$0/shm"\n'
+                    'mknod "$0/$1" c 1 3 && mount --rbind "$0" /dev && shift && exec "$@"', own, name,
+                    testlib.program("ctrun"), "-n", 2, "--max-restarts", "1", "--warm", program,
+                    env={"PYTHONPATH": packages}, cwd=self.tmp, preexec=drop_sys_nice,
+                )  # fmt: skip
+                job.wait_for(f"--warm makes no spares: an import uses an accelerator (/dev/{name})", LIMIT)
+                self.go.touch()
+                result = job.wait(LIMIT)
+                self.assertEqual(result.code, 0, result)
+                self.assertNotIn("were warm", result.err)
+
     def test_a_package_that_is_upgraded_during_the_import(self):
         """The new file has the time that it has in the package, as dpkg and tar make it."""
         self.unfit("import os\nif os.getenv('CTRUN_GENERATION') == '1' and not os.path.exists('go'):\n"

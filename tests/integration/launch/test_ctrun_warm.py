@@ -319,6 +319,59 @@ class Warm(WarmCase):
             "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
         })  # fmt: skip
 
+    def test_spares_become_workers_when_a_machine_joins_and_when_one_is_lost(self):
+        """The rank, the world and the master of a spare that was made before are those of another world."""
+        program = self.script(
+            "program.py",
+            "import json, os, time\n"
+            "names = ['RANK', 'WORLD_SIZE', 'GROUP_RANK', 'GROUP_WORLD_SIZE', 'LOCAL_RANK']\n"
+            "names += ['MASTER_ADDR', 'MASTER_PORT']\n"
+            "path = 'told.{CTRUN_GENERATION}.{RANK}'.format_map(os.environ)\n"
+            "with open(path + '.new', 'w') as file: json.dump([os.getpid(), *map(os.environ.get, names)], file)\n"
+            "os.rename(path + '.new', path)\n"
+            "while not os.path.exists('end'): time.sleep(0.01)\n",
+        )
+        _, port = self.start_ctrdzvd()
+
+        def join():
+            return self.start_ctrun(
+                "--nnodes", "1:2", "-n", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}",
+                "--rdzv-conf", "is_host=0,last_call_timeout=0.1", "--rdzv-id", "warm", "--warm", program,
+                env={"LOGLEVEL": "info"}, cwd=self.tmp,
+            )  # fmt: skip
+
+        def told(generation, world):
+            """The pids of the workers of this generation by rank, each of which was told the right things."""
+            paths = [self.tmp / f"told.{generation}.{rank}" for rank in range(world)]
+            testlib.wait_until(lambda: all(path.exists() for path in paths), f"generation {generation}", LIMIT)
+            self.assertFalse((self.tmp / f"told.{generation}.{world}").exists())
+            seen = [json.loads(path.read_text()) for path in paths]
+            for rank, (_, *mine) in enumerate(seen):
+                self.assertEqual(mine[:5], [str(n) for n in (rank, world, rank // 2, world // 2, rank % 2)])
+            self.assertEqual(len({(address, number) for *_, address, number in seen}), 1)
+            return [pid for pid, *_ in seen]
+
+        def ready(job, number):
+            testlib.wait_until(lambda: len(self.spares(job, 9)) == number, "the spares", LIMIT)
+            return set(self.spares(job, 9))
+
+        first = join()
+        told(0, 2)
+        spares = ready(first, 2)
+        second = join()
+        pids = told(1, 4)
+        self.assertEqual(set(pids[:2]), spares)
+        self.assertIn("generation 1: 2 of 2 workers here were warm\n", first.err)
+        # The second machine has had the ranks 2 and 3, and goes on alone.
+        spares = ready(second, 2)
+        first.signal(signal.SIGKILL)
+        first.wait(LIMIT)
+        pids = told(2, 2)
+        self.assertEqual(set(pids), spares)
+        self.assertIn("generation 2: 2 of 2 workers here were warm\n", second.err)
+        (self.tmp / "end").touch()
+        self.assertEqual(second.wait(LIMIT).code, 0)
+
     def test_a_job_that_ends_before_all_have_come_leaves_no_spare(self):
         program = self.script("program.py", "import json\n")
         with socket.create_server(("127.0.0.1", 0)) as probe:

@@ -27,6 +27,20 @@ def descendants(pid):
     return found
 
 
+def environment(pid):
+    """The entries of its environment; none if it has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def marked(mark):
+    """The pids of the processes that have this entry, `NAME=value`, in their environment."""
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return [pid for pid in pids if os.fsencode(mark) in environment(pid)]
+
+
 def end(proc, patience=PATIENCE):
     """Ends a launcher, whatever it does, and then its workers: those of torchrun outlive it when it is killed."""
     family = []

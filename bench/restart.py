@@ -13,13 +13,17 @@ ranks have finished their next step is taken; under `ctrun --warm` the kill come
 `train` goes on where it was, the script begins anew: most of its time is `import torch`. It keeps the data set
 as bytes (--bytes of bench/ddp.py), because to normalise all of it takes half a second more at each start, whoever
 starts it. All read the data set uncompressed. PyTorch's ranks sometimes miss each other after a restart: when
-they give up, the launcher starts them once more, which counts; a job that stands still is noted and tried
-again. --hurry (root only) takes spares out of SCHED_IDLE while they import: where other programs use the idle
-time they take minutes otherwise, and by the hand-over all have left it. --only measures some of script, script-warm, torchrun,
-train and train-warm. --realtime as in bench/launch.py; --rest leaves the machine to others between two jobs. With --limit no job begins
-after that time. Ends with 2 when it has measured fewer restarts than were asked for, and with 1 when a
-goal is missed: the script comes back as soon as under torchrun, with --warm in half a second and ten times as soon each time, and `train`
-in a fifth of a second, with --warm in a fiftieth.
+they give up, the launcher starts them once more, which counts. A job that ends or stands still is tried again, so
+that as many restarts are measured as were asked for, but a job of ctrun that does so is also a goal that is missed.
+
+--hurry (root only) takes spares out of SCHED_IDLE while they import: where other programs use the idle time they take
+minutes otherwise, and by the hand-over all have left it. --only measures some of script, script-warm, torchrun, train
+and train-warm. --realtime as in bench/launch.py; --rest leaves the machine to others between two jobs. With --limit no
+job begins after that time.
+
+Ends with 2 when it has measured fewer restarts than were asked for, and with 1 when a goal is missed: the script comes
+back as soon as under torchrun; with --warm in half a second, and ten times as soon as torchrun's median and as torchrun
+in the same round, each time; `train` in a fifth of a second, with --warm in a fiftieth; no job of ctrun has failed.
 """
 
 import argparse
@@ -269,7 +273,7 @@ def measure(args, folder):
                 print(f"{kind.name:18} {took[kind.name][-1] * 1e3:9.1f} ms", flush=True)
                 break
             except RuntimeError as why:
-                print(why, flush=True)
+                print(f"{kind.name:18}    failed: {why}", flush=True)
                 failed[kind.name] += 1
                 if issubclass(kind, Train) or failed[kind.name] > 2 * args.kills:
                     sys.exit((folder / "log").read_text()[-2000:])
@@ -303,12 +307,20 @@ def main():
         "machine": facts, "torch": ddp_vs_train.torch_version(str(args.torch_venv / "bin" / "python")),
         "kills": args.kills, "seconds": took, "median": medians, "failed": failed,
     }  # fmt: skip
-    goals = check_script(took, medians, report) + check_train(took, medians)
+    goals = check_failures(failed) + check_script(took, medians, report) + check_train(took, medians)
     args.out.write_text(json.dumps(report, indent=1) + "\n")
     missing = sum(args.kills - len(seconds) for seconds in took.values())
     if missing > 0:
         print(f"{missing} restarts were not measured because of --limit")
     return 1 if not all(goals) else 2 if missing > 0 else 0
+
+
+def check_failures(failed):
+    """Prints how many jobs have failed, and returns whether none of ctrun has. Those of torchrun are not judged."""
+    for name, jobs in failed.items():
+        if jobs > 0:
+            print(f"{name}: {jobs} jobs have failed")
+    return [jobs == 0 for name, jobs in failed.items() if name != ScriptOfTorchrun.name]
 
 
 def check_script(took, medians, report):
@@ -318,9 +330,12 @@ def check_script(took, medians, report):
     if torchrun and ScriptOfWarm.name in medians:
         warm = max(took[ScriptOfWarm.name])
         ratio = report["slowest_warm_by_torchrun"] = warm / torchrun
-        print(f"ctrun --warm: {medians[ScriptOfWarm.name]:.2f} s, at most {warm:.2f} s (at most {WARM_GOAL:g}), which is "
-              f"{ratio:.2f} of torchrun's median (at most {WARM_RATIO_GOAL:g})")  # fmt: skip
-        goals.append(warm <= WARM_GOAL and ratio <= WARM_RATIO_GOAL)
+        rounds = [mine / theirs for mine, theirs in zip(took[ScriptOfWarm.name], took[ScriptOfTorchrun.name])]
+        worst = report["worst_round_of_warm_by_torchrun"] = max(rounds)
+        print(f"ctrun --warm: {medians[ScriptOfWarm.name]:.2f} s, at most {warm:.2f} s (at most {WARM_GOAL:g}), which "
+              f"is {ratio:.3f} of torchrun's median; in the worst round {worst:.3f} of what torchrun took in it (both "
+              f"at most {WARM_RATIO_GOAL:g})")  # fmt: skip
+        goals.append(warm <= WARM_GOAL and ratio <= WARM_RATIO_GOAL and worst <= WARM_RATIO_GOAL)
     if torchrun and ScriptOfCtrun.name in medians:
         ratio = report["script_ctrun_by_torchrun"] = medians[ScriptOfCtrun.name] / torchrun
         print(f"from SIGKILL to the next step of all ranks: the same script {medians[ScriptOfCtrun.name]:.2f} s under "

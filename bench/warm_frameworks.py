@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Do programs of PyTorch's frameworks start alike cold and warm? Each program is run with two workers, once under
-`ctrun` and once under `ctrun --warm`. When it has done its work, one worker is killed, and the next generation does
-the work again. What both generations give must be the same, cold and warm, and the second one must be of spares.
+`ctrun` and once under `ctrun --warm`. When it has done its work, it goes on with more of it; then one of the workers
+is killed, and the next generation does the work again. What both generations give must be the same, cold and warm,
+and the second one must be of spares. No process of the first one, such as one that loads data, may live when the
+second has done its work, and none of the job when that has ended. --seed decides who is killed, and when.
 
-    bench/warm_frameworks.py [--build DIR] [--torch-venv DIR] [--venv DIR] [--only NAME,...] [--hurry]
+    bench/warm_frameworks.py [--build DIR] [--torch-venv DIR] [--venv DIR] [--only NAME,...] [--hurry] [--seed N]
                              [--limit SECONDS] [--out FILE] [--torch-tests DIR]
 
 The frameworks are installed from PyPI into a virtual environment of their own, unless they are there; it takes
@@ -19,9 +21,12 @@ again. Ends with 1 when anything differs, and with 2 when a program has not been
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
+import random
+import select
 import signal
 import subprocess
 import sys
@@ -35,20 +40,22 @@ from shared import ending
 PACKAGES = ("lightning", "accelerate", "transformers", "deepspeed")
 DEADLINE = 600  # seconds; imports at idle priority
 WORKERS = 2
+ENDED = 10  # seconds after the end of a job, when nothing of it may be left
 
-# Every program calls finish() with what it has computed. Generation 0 then waits for its end.
+# Every program calls finish() with what it has computed, and with a function that does more of the same. Generation 0
+# calls that until its end.
 FINISH = """
 def digest(tensors):
     parts = [tensor.detach().numpy().tobytes() for tensor in tensors]
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
-def finish(value):
+def finish(value, more):
     folder, rank, generation = (os.environ[name] for name in ("WARM_FRAMEWORKS", "RANK", "CTRUN_GENERATION"))
     with open(f"{folder}/{generation}.{rank}.new", "w") as out:
         json.dump([os.getpid(), value], out)
     os.replace(f"{folder}/{generation}.{rank}.new", f"{folder}/{generation}.{rank}")
     while generation == "0":
-        time.sleep(0.05)
+        more()
 """
 
 DATA = """
@@ -66,8 +73,8 @@ def main():
     dist.init_process_group("gloo")
     value = torch.full((3,), float(dist.get_rank() + 1))
     dist.all_reduce(value)
+    finish(value.tolist(), lambda: dist.all_reduce(torch.ones(3)))
     dist.destroy_process_group()
-    finish(value.tolist())
 
 if __name__ == "__main__":
     main()
@@ -79,8 +86,8 @@ import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 value = torch.full((3,), float(dist.get_rank() + 1))
 dist.all_reduce(value)
+finish(value.tolist(), lambda: dist.all_reduce(torch.ones(3)))
 dist.destroy_process_group()
-finish(value.tolist())
 """,
     "sys-path": """
 import hashlib, json, os, sys, time
@@ -88,7 +95,8 @@ import torch
 {finish}
 sys.path.insert(0, os.environ["WARM_FRAMEWORKS"] + "/extra")
 import found_by_path
-finish([found_by_path.VALUE, sys.path[0] == os.environ["WARM_FRAMEWORKS"] + "/extra", len(sys.path)])
+value = [found_by_path.VALUE, sys.path[0] == os.environ["WARM_FRAMEWORKS"] + "/extra", len(sys.path)]
+finish(value, lambda: time.sleep(0.01))
 """,
     "ddp": """
 import hashlib, json, os, time
@@ -99,12 +107,14 @@ if __name__ == "__main__":
     x, y = data()
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
     optimizer = torch.optim.AdamW(model.parameters())
-    for begin in range(0, 64, 8):
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x[begin : begin + 8]), y[begin : begin + 8]).backward()
-        optimizer.step()
+    def epoch():
+        for begin in range(0, 64, 8):
+            optimizer.zero_grad()
+            torch.nn.functional.mse_loss(model(x[begin : begin + 8]), y[begin : begin + 8]).backward()
+            optimizer.step()
+    epoch()
+    finish(digest(model.parameters()), epoch)
     dist.destroy_process_group()
-    finish(digest(model.parameters()))
 """,
     "rpc": """
 import hashlib, json, os, time
@@ -114,9 +124,10 @@ import torch.distributed.rpc as rpc
 if __name__ == "__main__":
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     rpc.init_rpc(f"worker{{rank}}", rank=rank, world_size=size)
-    value = rpc.rpc_sync(f"worker{{(rank + 1) % size}}", torch.add, args=(torch.ones(2), rank))
+    def call():
+        return rpc.rpc_sync(f"worker{{(rank + 1) % size}}", torch.add, args=(torch.ones(2), rank))
+    finish(call().tolist(), call)
     rpc.shutdown()
-    finish(value.tolist())
 """,
     "loader": """
 import hashlib, json, os, time
@@ -125,7 +136,9 @@ from torch.utils.data import DataLoader, TensorDataset
 {finish}{data}
 if __name__ == "__main__":
     loader = DataLoader(TensorDataset(*data()), batch_size=8, shuffle=True, num_workers=2, persistent_workers=True)
-    finish([digest(batch) for epoch in range(2) for batch in loader])
+    def epoch():
+        return [digest(batch) for batch in loader]
+    finish(epoch() + epoch(), epoch)
 """,
     "loader-spawn": """
 import hashlib, json, os, time
@@ -134,7 +147,9 @@ from torch.utils.data import DataLoader, TensorDataset
 {finish}{data}
 if __name__ == "__main__":
     loader = DataLoader(TensorDataset(*data()), batch_size=8, num_workers=1, multiprocessing_context="spawn")
-    finish([digest(batch) for batch in loader])
+    def epoch():
+        return [digest(batch) for batch in loader]
+    finish(epoch(), epoch)
 """,
     "multiprocessing": """
 import hashlib, json, os, time
@@ -146,8 +161,10 @@ def work(rank, shared):
 
 if __name__ == "__main__":
     shared = torch.zeros(2).share_memory_()
-    mp.spawn(work, args=(shared,), nprocs=2)
-    finish(shared.tolist())
+    def spawn():
+        mp.spawn(work, args=(shared,), nprocs=2)
+    spawn()
+    finish(shared.tolist(), spawn)
 """,
     "lightning": """
 import hashlib, json, os, time
@@ -167,11 +184,13 @@ class Net(lightning.LightningModule):
 if __name__ == "__main__":
     lightning.seed_everything(1)
     net = Net()
-    trainer = lightning.Trainer(
-        accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False)
-    trainer.fit(net, DataLoader(TensorDataset(*data()), batch_size=8))
-    finish(digest(net.parameters()))
+    def fit():
+        trainer = lightning.Trainer(
+            accelerator="cpu", devices=2, strategy="ddp", max_epochs=2, logger=False, enable_checkpointing=False,
+            enable_progress_bar=False, enable_model_summary=False)
+        trainer.fit(net, DataLoader(TensorDataset(*data()), batch_size=8))
+    fit()
+    finish(digest(net.parameters()), fit)
 """,
     "accelerate": """
 import hashlib, json, os, time
@@ -184,11 +203,13 @@ if __name__ == "__main__":
     loader = DataLoader(TensorDataset(*data()), batch_size=8)
     model = torch.nn.Linear(4, 1)
     model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
-    for x, y in loader:
-        optimizer.zero_grad()
-        accelerator.backward(torch.nn.functional.mse_loss(model(x), y))
-        optimizer.step()
-    finish(digest(model.parameters()))
+    def epoch():
+        for x, y in loader:
+            optimizer.zero_grad()
+            accelerator.backward(torch.nn.functional.mse_loss(model(x), y))
+            optimizer.step()
+    epoch()
+    finish(digest(model.parameters()), epoch)
 """,
     "trainer": """
 import hashlib, json, os, time
@@ -209,8 +230,10 @@ if __name__ == "__main__":
     arguments = TrainingArguments(
         output_dir=os.environ["WARM_FRAMEWORKS"] + "/trainer", use_cpu=True, max_steps=4, report_to=[], seed=1,
         save_strategy="no", logging_strategy="no", disable_tqdm=True, per_device_train_batch_size=8)
-    Trainer(model=net, args=arguments, train_dataset=samples).train()
-    finish(digest(net.parameters()))
+    def train():
+        Trainer(model=net, args=arguments, train_dataset=samples).train()
+    train()
+    finish(digest(net.parameters()), train)
 """,
     # Without its operations: they are compiled where they are first used.
     "deepspeed": """
@@ -226,11 +249,13 @@ if __name__ == "__main__":
         model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), dist_init_required=True,
         config={{"train_micro_batch_size_per_gpu": 8, "zero_optimization": {{"stage": 1}},
                 "zero_allow_untested_optimizer": True}})
-    for begin in range(0, 64, 8):
-        engine.backward(torch.nn.functional.mse_loss(engine(x[begin : begin + 8]), y[begin : begin + 8]))
-        engine.step()
+    def epoch():
+        for begin in range(0, 64, 8):
+            engine.backward(torch.nn.functional.mse_loss(engine(x[begin : begin + 8]), y[begin : begin + 8]))
+            engine.step()
+    epoch()
+    finish(digest(model.parameters()), epoch)
     torch.distributed.destroy_process_group()
-    finish(digest(model.parameters()))
 """,
 }
 
@@ -258,6 +283,7 @@ class Run:
 
     def __init__(self, args, python, name, folder, warm):
         self.folder, self.warm, self.hurry, self.end = folder, warm, args.hurry, args.end
+        self.rng = random.Random(f"{args.seed} {name}")  # alike, cold and warm
         (folder / "extra").mkdir(parents=True)
         (folder / "extra" / "found_by_path.py").write_text("VALUE = 7\n")
         program = folder / "program.py"
@@ -299,13 +325,39 @@ class Run:
             self.wait_for("the spares", lambda: self.said.count("is ready (pid") >= WORKERS
                           or "--warm makes no spares" in self.said)  # fmt: skip
         first = self.results(0)
-        begin = time.monotonic()
-        os.kill(first[-1][0], signal.SIGKILL)
+        time.sleep(self.rng.random())  # it goes on with its work
+        with contextlib.ExitStack() as stack:
+            old = self.watch(stack)
+            begin = time.monotonic()
+            os.kill(self.rng.choice(first)[0], signal.SIGKILL)
+            while self.proc.poll() is None and self.results(1) is None and time.monotonic() - begin < self.seconds():
+                time.sleep(0.02)
+            left = [pid for pid, watched in old.items() if not select.select([watched], [], [], 0)[0]]
         code = self.proc.wait(self.seconds())
         took = time.monotonic() - begin
         if code != 0 or self.results(1) is None:
             raise RuntimeError(f"the job ended with {code}:\n{self.said[-2000:]}")
+        if left or self.left():
+            raise RuntimeError(f"processes are left of the first generation: {left}, of the job: {self.left()}")
         return [value for _, value in first + self.results(1)], took
+
+    def watch(self, stack):
+        """What can be read when it has ended, by pid: of each worker, and of what it has started."""
+        watched = {}
+        for pid in ending.descendants(self.proc.pid):
+            names = {entry.partition(b"=")[0] for entry in ending.environment(pid)}
+            with contextlib.suppress(ProcessLookupError):
+                if b"RANK" in names and b"CTRUN_WARM" not in names:
+                    watched[pid] = os.pidfd_open(pid)
+                    stack.callback(os.close, watched[pid])
+        return watched
+
+    def left(self):
+        """What still lives of the job some time after its end."""
+        end = time.monotonic() + ENDED
+        while ending.marked(f"WARM_FRAMEWORKS={self.folder}") and time.monotonic() < end:
+            time.sleep(0.1)
+        return ending.marked(f"WARM_FRAMEWORKS={self.folder}")
 
     def close(self):
         ending.end(self.proc)
@@ -341,6 +393,7 @@ def main():
     parser.add_argument("--venv", type=pathlib.Path, default=restart.CACHE / "ctrun" / "frameworks-venv")
     parser.add_argument("--only", type=lambda text: text.split(","), help="programs or tests; default: all")
     parser.add_argument("--hurry", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=float, default=3600)
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--torch-tests", type=pathlib.Path)

@@ -199,8 +199,9 @@ static void look_at_plan(struct ct_agent_run *run)
         return;
     }
     ct_spare_receive(spare->channel, message);
-    if (message->word == CT_SPARE_NOTHING && spare->proc != NULL) {
-        return;
+    if ((message->word == CT_SPARE_NOTHING || message->word == CT_SPARE_GONE) &&
+        spare->proc != NULL) {
+        return; /* of a process that was killed, the socket is closed before its end is seen */
     }
     /* Without a process nothing will come, although another process may still hold the socket. */
     if (message->word == CT_SPARE_PLAN) {

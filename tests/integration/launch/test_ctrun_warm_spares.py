@@ -180,6 +180,16 @@ class Spares(WarmCase):
         )  # fmt: skip
         self.assertEqual(result.code, 0, result)
 
+    def test_a_plan_whose_process_is_killed_is_made_again(self):
+        """The socket of a process that is killed is closed before its end is seen, here by half a second. That is no
+        interpreter without the hook."""
+        python = self.script("python", '#!/bin/sh\ncase "$CTRUN_WARM" in *:plan) if [ ! -e killed ]; then\n  touch killed\n'
+                                       f'  exec 3>&-\n  sleep 0.5\n  kill -9 $$\nfi;; esac\nexec {PYTHON} "$@"\n')  # fmt: skip
+        os.chmod(python, 0o755)
+        program = self.program("import os, time\n{wait}first_generation()\n")
+        self.assert_warm(self.restart(program, env={"PYTHON_EXEC": python}))
+        self.assertTrue((self.tmp / "killed").exists())
+
     def test_a_spare_without_ctruns_part_never_runs_the_program(self):
         """The file is gone since the plan was made, as when ctrun is removed from the machine."""
         own = self.tmp / "own"

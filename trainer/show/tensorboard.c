@@ -76,14 +76,10 @@ static int put_key(struct ct_buf *out, unsigned number, unsigned wire)
 static int put_bytes(struct ct_buf *out, unsigned number, const void *bytes, size_t len)
 {
     int rc = put_key(out, number, WIRE_BYTES);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        rc = put_varint(out, len);
     }
-    rc = put_varint(out, len);
-    if (rc != 0) {
-        return rc;
-    }
-    return ct_buf_append(out, bytes, len);
+    return rc == 0 ? ct_buf_append(out, bytes, len) : rc;
 }
 
 static int put_value(struct ct_buf *out, const struct ct_scalar *scalar, struct ct_buf *scratch)
@@ -93,18 +89,13 @@ static int put_value(struct ct_buf *out, const struct ct_scalar *scalar, struct 
     memcpy(&bits, &value, sizeof bits);
     ct_buf_reset(scratch);
     int rc = put_bytes(scratch, VALUE_TAG, scalar->tag, strnlen(scalar->tag, TAG_MAX));
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        rc = put_key(scratch, VALUE_SIMPLE, WIRE_32);
     }
-    rc = put_key(scratch, VALUE_SIMPLE, WIRE_32);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        rc = put_little_endian(scratch, bits, sizeof bits);
     }
-    rc = put_little_endian(scratch, bits, sizeof bits);
-    if (rc != 0) {
-        return rc;
-    }
-    return put_bytes(out, SUMMARY_VALUE, ct_buf_bytes(scratch), scratch->len);
+    return rc == 0 ? put_bytes(out, SUMMARY_VALUE, ct_buf_bytes(scratch), scratch->len) : rc;
 }
 
 static int put_event(struct ct_buf *out, double wall_s, int64_t step,
@@ -114,33 +105,23 @@ static int put_event(struct ct_buf *out, double wall_s, int64_t step,
     uint64_t bits;
     memcpy(&bits, &wall_s, sizeof bits);
     int rc = put_key(out, EVENT_WALL_TIME, WIRE_64);
-    if (rc != 0) {
-        goto out;
+    if (rc == 0) {
+        rc = put_little_endian(out, bits, sizeof bits);
     }
-    rc = put_little_endian(out, bits, sizeof bits);
-    if (rc != 0) {
-        goto out;
-    }
-    if (count == 0) {
+    if (rc == 0 && count == 0) {
         rc = put_bytes(out, EVENT_VERSION, VERSION, strlen(VERSION));
-        goto out;
-    }
-    rc = put_key(out, EVENT_STEP, WIRE_VARINT);
-    if (rc != 0) {
-        goto out;
-    }
-    rc = put_varint(out, (uint64_t)step);
-    if (rc != 0) {
-        goto out;
-    }
-    for (size_t i = 0; i < count; i++) {
-        rc = put_value(&summary, &scalars[i], &scratch);
-        if (rc != 0) {
-            goto out;
+    } else if (rc == 0) {
+        rc = put_key(out, EVENT_STEP, WIRE_VARINT);
+        if (rc == 0) {
+            rc = put_varint(out, (uint64_t)step);
+        }
+        for (size_t i = 0; rc == 0 && i < count; i++) {
+            rc = put_value(&summary, &scalars[i], &scratch);
+        }
+        if (rc == 0) {
+            rc = put_bytes(out, EVENT_SUMMARY, ct_buf_bytes(&summary), summary.len);
         }
     }
-    rc = put_bytes(out, EVENT_SUMMARY, ct_buf_bytes(&summary), summary.len);
-out:
     ct_buf_fini(&summary);
     ct_buf_fini(&scratch);
     return rc;
@@ -150,25 +131,20 @@ int ct_tensorboard_encode(double wall_s, int64_t step, const struct ct_scalar *s
                           size_t count, struct ct_buf *out)
 {
     struct ct_buf event = CT_BUF_INIT;
-    size_t start = out->len;
     int rc = put_event(&event, wall_s, step, scalars, count);
-    if (rc != 0) {
-        goto out;
+    size_t start = out->len;
+    if (rc == 0) {
+        rc = put_little_endian(out, event.len, 8);
     }
-    rc = put_little_endian(out, event.len, 8);
-    if (rc != 0) {
-        goto out;
+    if (rc == 0) {
+        rc = put_little_endian(out, masked_crc(ct_buf_bytes(out) + start, 8), 4);
     }
-    rc = put_little_endian(out, masked_crc(ct_buf_bytes(out) + start, 8), 4);
-    if (rc != 0) {
-        goto out;
+    if (rc == 0) {
+        rc = ct_buf_append(out, ct_buf_bytes(&event), event.len);
     }
-    rc = ct_buf_append(out, ct_buf_bytes(&event), event.len);
-    if (rc != 0) {
-        goto out;
+    if (rc == 0) {
+        rc = put_little_endian(out, masked_crc(ct_buf_bytes(&event), event.len), 4);
     }
-    rc = put_little_endian(out, masked_crc(ct_buf_bytes(&event), event.len), 4);
-out:
     ct_buf_fini(&event);
     return rc;
 }
@@ -215,14 +191,12 @@ int ct_tensorboard_open(struct ct_tensorboard *board, const char *dir, struct ct
         return ct_err_set(err, CT_ENOMEM, "out of memory");
     }
     board->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int saved = errno, rc = 0;
     if (board->fd < 0) {
-        int saved = errno;
-        int rc = ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot write %s", path);
-        ct_free(path);
-        return rc;
+        rc = ct_err_sys(err, ct_code_from_errno(saved), saved, "cannot write %s", path);
     }
     ct_free(path);
-    return write_record(board, 0, NULL, 0, "cannot write for TensorBoard", err);
+    return rc == 0 ? write_record(board, 0, NULL, 0, "cannot write for TensorBoard", err) : rc;
 }
 
 void ct_tensorboard_close(struct ct_tensorboard *board)

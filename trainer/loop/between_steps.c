@@ -25,12 +25,10 @@ int ct_between_steps_open(struct ct_trainer *t, struct ct_err *err)
     if (!saves(&t->options) || t->group.rank != 0 || t->options.eval_only) {
         return 0;
     }
+    int rc = 0;
     if (t->options.checkpoint_dir != NULL) {
-        int rc = ct_checkpoint_dir_start(t->options.checkpoint_dir, t->optimizer.step,
-                                         ct_train_resumes_itself(&t->options), err);
-        if (rc != 0) {
-            return rc;
-        }
+        rc = ct_checkpoint_dir_start(t->options.checkpoint_dir, t->optimizer.step,
+                                     ct_train_resumes_itself(&t->options), err);
     }
     const struct ct_saver_options options = {
         .file = t->options.checkpoint,
@@ -39,7 +37,7 @@ int ct_between_steps_open(struct ct_trainer *t, struct ct_err *err)
         .layout = &t->layout,
         .optimizer = t->optimizer.kind,
     };
-    return ct_saver_open(&options, &t->saving.saver, err);
+    return rc == 0 ? ct_saver_open(&options, &t->saving.saver, err) : rc;
 }
 
 void ct_between_steps_close(struct ct_saving *saving)
@@ -81,22 +79,18 @@ static int save(struct ct_trainer *t, bool wait, struct ct_err *err)
         return 0;
     }
     int rc = ct_trainer_copy_state(t, copy, err);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0 && copy != NULL) {
+        const struct ct_progress_point point = {
+            .step = t->optimizer.step,
+            .epoch = t->at.epoch,
+            .seed = t->options.seed,
+            .batch = t->at.batch,
+            .batch_size = t->sampler.batch,
+        };
+        ct_saver_commit(t->saving.saver, &point);
+        t->saving.last_step = t->optimizer.step;
     }
-    if (copy == NULL) { /* this rank has only helped */
-        return 0;
-    }
-    const struct ct_progress_point point = {
-        .step = t->optimizer.step,
-        .epoch = t->at.epoch,
-        .seed = t->options.seed,
-        .batch = t->at.batch,
-        .batch_size = t->sampler.batch,
-    };
-    ct_saver_commit(t->saving.saver, &point);
-    t->saving.last_step = t->optimizer.step;
-    return 0;
+    return rc;
 }
 
 /* Is it time to save? Decided by rank 0's clock; the next exchange tells the others. */
@@ -117,13 +111,8 @@ static int stop_here(struct ct_trainer *t, struct ct_err *err)
     t->preempted = true;
     /* Only rank 0 knows which step it has saved. */
     bool saved = t->saving.saver != NULL && t->saving.last_step == t->optimizer.step;
-    if (!saved || t->memory.scattered) {
-        int rc = save(t, true, err);
-        if (rc != 0) {
-            return rc;
-        }
-    }
-    return CT_BETWEEN_STEPS_E_STOP;
+    int rc = !saved || t->memory.scattered ? save(t, true, err) : 0;
+    return rc == 0 ? CT_BETWEEN_STEPS_E_STOP : rc;
 }
 
 /* ---- reports and the exchange ---------------------------------------------------------------- */
@@ -182,23 +171,15 @@ static int exchange(struct ct_trainer *t, const struct ct_train_events *events, 
     }
     *wants = late(&t->saving, &t->options.checkpoint_every) ? CT_PREEMPT_SAVE : 0;
     bool within = t->at.batch > 0; /* otherwise an epoch is over, and its report says more */
-    if (within) {
-        int rc = ct_group_download(&t->group, sums, t->memory.totals, sizeof sums, err);
-        if (rc != 0) {
-            return rc;
-        }
+    int rc = within ? ct_group_download(&t->group, sums, t->memory.totals, sizeof sums, err) : 0;
+    if (rc == 0) {
+        rc = ct_preempt_agree(&t->preempt, &t->group, sums, wants, err);
     }
-    int rc = ct_preempt_agree(&t->preempt, &t->group, sums, wants, err);
-    if (rc != 0) {
-        return rc;
-    }
-    if (!within) {
-        return 0;
-    }
-    if (t->group.rank == 0) {
+    if (rc == 0 && within && t->group.rank == 0) {
         report(t, events, sums, line);
     }
-    return ct_gpu_backup_point(t, false, err); /* the exchange has waited for the device */
+    return rc == 0 && within ? ct_gpu_backup_point(t, false, err)
+                             : rc; /* the exchange has waited for the device */
 }
 
 /* ---- after a step and after an epoch --------------------------------------------------------- */
@@ -225,17 +206,16 @@ int ct_between_steps_step(struct ct_trainer *t, const struct ct_train_events *ev
     unsigned wants;
     t->preempt.steps += (int64_t)steps - 1; /* the last one is counted by ct_preempt_due() */
     int rc = exchange(t, events, &wants, err);
-    if (rc != 0) {
-        return rc;
-    }
-    if ((wants & CT_PREEMPT_STOP) != 0) {
+    if (rc == 0 && (wants & CT_PREEMPT_STOP) != 0) {
         return stop_here(t, err);
     }
-    tell_news(t->saving.saver, events);
     /* Peers may already compute their next gradients, but no rank changes the shared model before
      * rank 0 reaches the next step's reduction. */
-    bool save_now = due(&t->options.checkpoint_every, t->optimizer.step, wants);
-    return save_now ? save(t, false, err) : 0;
+    if (rc == 0) {
+        tell_news(t->saving.saver, events);
+    }
+    bool save_now = rc == 0 && due(&t->options.checkpoint_every, t->optimizer.step, wants);
+    return save_now ? save(t, false, err) : rc;
 }
 
 int ct_between_steps_epoch(struct ct_trainer *t, const struct ct_train_events *events,
@@ -247,21 +227,16 @@ int ct_between_steps_epoch(struct ct_trainer *t, const struct ct_train_events *e
     unsigned wants = 0;
     /* The model has been evaluated and the report is out. The copy keeps it from being repeated. */
     int rc = ct_gpu_backup_point(t, true, err);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        rc = exchange(t, events, &wants, err);
     }
-    rc = exchange(t, events, &wants, err);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        tell_news(t->saving.saver, events);
     }
-    tell_news(t->saving.saver, events);
-    if (saves(&t->options) && (waits || due(every, t->optimizer.step, wants))) {
+    if (rc == 0 && saves(&t->options) && (waits || due(every, t->optimizer.step, wants))) {
         rc = save(t, waits, err);
-        if (rc != 0) {
-            return rc;
-        }
     }
-    return (wants & CT_PREEMPT_STOP) != 0 && !last ? stop_here(t, err) : 0;
+    return rc == 0 && (wants & CT_PREEMPT_STOP) != 0 && !last ? stop_here(t, err) : rc;
 }
 
 int ct_between_steps_end(struct ct_saving *saving, struct ct_err *err)

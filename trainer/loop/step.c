@@ -35,18 +35,14 @@ static int update(struct ct_trainer *t, struct ct_err *err)
                                   : ct_group_reduce_scatter(&t->group, t->memory.grads,
                                                             t->layout.count, &begin, &end, err);
     t->comm_ns += ct_clock_now(NULL) - start;
-    if (rc != 0) {
-        return rc;
-    }
-    if (t->buckets.optimizer == NULL) {
+    if (rc == 0 && t->buckets.optimizer == NULL) {
         rc = ct_optimizer_apply(&t->optimizer, t->dev, t->memory.params, t->memory.grads, begin,
                                 end, err);
-        if (rc != 0) {
-            return rc;
-        }
     }
-    ct_step_resume_step(t, begin, end);
-    return 0;
+    if (rc == 0) {
+        ct_step_resume_step(t, begin, end);
+    }
+    return rc;
 }
 
 /* A stage's arrays are a part of the model's. */
@@ -64,48 +60,42 @@ static int update_stage(struct ct_trainer *t, struct ct_err *err)
     int64_t start = ct_clock_now(NULL);
     int rc = ct_pipeline_reduce(pipe, &begin, &end, err);
     t->comm_ns += ct_clock_now(NULL) - start;
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        rc = ct_optimizer_apply(&part, t->dev, t->memory.params + pipe->base, pipe->grads, begin,
+                                end, err);
     }
-    rc = ct_optimizer_apply(&part, t->dev, t->memory.params + pipe->base, pipe->grads, begin, end,
-                            err);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        ct_step_resume_step(t, pipe->base + begin, pipe->base + end);
     }
-    ct_step_resume_step(t, pipe->base + begin, pipe->base + end);
-    return 0;
-}
-
-static int compute_gradients(struct ct_trainer *t, const uint32_t *index, size_t rows,
-                             size_t global_rows, struct ct_err *err)
-{
-    if (t->pipe != NULL) {
-        return ct_pipeline_run(t->pipe, t->memory.params, &t->data.train, index, rows,
-                               1.0f / (float)global_rows, t->memory.totals, err);
-    }
-    if (t->shards.count > 0) {
-        return ct_shards_run(&t->shards, &t->model, t->memory.params, &t->data.train, index,
-                             global_rows, t->memory.grads, t->memory.totals, err);
-    }
-    if (rows > 0) {
-        /* The loss is divided by the global batch size, so that the sum over ranks is the gradient,
-         * however the batch was divided. */
-        return ct_model_run(&t->model, t->memory.params, &t->data.train, index, rows,
-                            1.0f / (float)global_rows, t->memory.grads, t->memory.totals, err);
-    }
-    /* A short last batch can leave a rank without samples, which then adds zero. */
-    return t->dev->ops->clear(t->dev, t->memory.grads, t->layout.count * sizeof(float), err);
+    return rc;
 }
 
 int ct_trainer_queue(struct ct_trainer *t, const uint32_t *index, size_t rows, size_t global_rows,
                      struct ct_err *err)
 {
+    int rc;
     t->buckets.sent = 0; /* an earlier step that could not be recorded may have stopped anywhere */
-    int rc = compute_gradients(t, index, rows, global_rows, err);
-    if (rc != 0) {
-        return rc;
+    if (t->pipe != NULL) {
+        rc = ct_pipeline_run(t->pipe, t->memory.params, &t->data.train, index, rows,
+                             1.0f / (float)global_rows, t->memory.totals, err);
+    } else if (t->shards.count > 0) {
+        rc = ct_shards_run(&t->shards, &t->model, t->memory.params, &t->data.train, index,
+                           global_rows, t->memory.grads, t->memory.totals, err);
+    } else if (rows > 0) {
+        /* The loss is divided by the global batch size, so that the sum over ranks is the gradient,
+         * however the batch was divided. */
+        rc = ct_model_run(&t->model, t->memory.params, &t->data.train, index, rows,
+                          1.0f / (float)global_rows, t->memory.grads, t->memory.totals, err);
+    } else {
+        /* A short last batch can leave a rank without samples, which then adds zero. */
+        rc = t->dev->ops->clear(t->dev, t->memory.grads, t->layout.count * sizeof(float), err);
     }
-    return t->pipe != NULL ? update_stage(t, err) : update(t, err);
+    if (rc == 0 && t->pipe != NULL) {
+        rc = update_stage(t, err);
+    } else if (rc == 0) {
+        rc = update(t, err);
+    }
+    return rc;
 }
 
 /* The device has CT_DEVICE_BATCHES_AHEAD buffers for indices, which it uses in turn. To enlarge one
@@ -148,25 +138,19 @@ int ct_trainer_step(struct ct_trainer *t, size_t batch, struct ct_err *err)
     const uint32_t *index = ct_sampler_batch(&t->sampler, batch, &rows, &global_rows);
     t->optimizer.lr = (float)ct_trainer_rate(t, batch);
     int rc = ct_trainer_await_queue(t, rows, err);
-    if (rc != 0) {
-        return rc;
-    }
-    if (t->queued.steps == 0) {
+    if (rc == 0 && t->queued.steps == 0) {
         rc = ct_gpu_backup_point(t, false, err);
-        if (rc != 0) {
-            return rc;
-        }
     }
-    rc = ct_trainer_queue(t, index, rows, global_rows, err);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        rc = ct_trainer_queue(t, index, rows, global_rows, err);
     }
-    int64_t start = ct_clock_now(NULL);
-    rc = ct_group_barrier(&t->group, err);
-    t->comm_ns += ct_clock_now(NULL) - start;
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        int64_t start = ct_clock_now(NULL);
+        rc = ct_group_barrier(&t->group, err);
+        t->comm_ns += ct_clock_now(NULL) - start;
     }
-    t->optimizer.step++;
-    return 0;
+    if (rc == 0) {
+        t->optimizer.step++;
+    }
+    return rc;
 }

@@ -479,10 +479,7 @@ static int check_together(struct ct_train_options *o, struct ct_err *err)
                           o->warmup_epochs, o->epochs);
     }
     int rc = check_company(o, err);
-    if (rc != 0) {
-        return rc;
-    }
-    return check_gpus(o, err);
+    return rc != 0 ? rc : check_gpus(o, err);
 }
 
 int ct_train_options_parse(int argc, char *const argv[], struct ct_train_options *out,

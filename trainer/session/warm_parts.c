@@ -30,30 +30,25 @@ static int rehearse_in(struct rehearsal *r, struct ct_device *dev, const struct 
                                            .stddev = set->stddev};
     size_t bytes = r->layout.count * sizeof(float);
     int rc = ct_model_init(&r->model, &r->layout, dev, rows, err);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        rc = dev->ops->alloc(dev, bytes, &r->params, err);
     }
-    rc = dev->ops->alloc(dev, bytes, &r->params, err);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        rc = dev->ops->alloc(dev, bytes, &r->grads, err);
     }
-    rc = dev->ops->alloc(dev, bytes, &r->grads, err);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = dev->ops->alloc(dev, 2 * sizeof(double), &r->totals, err);
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        rc = dev->ops->alloc(dev, 2 * sizeof(double), &r->totals, err);
     }
     r->index = ct_calloc(rows, sizeof *r->index);
-    if (r->index == NULL) {
-        return ct_err_set(err, CT_ENOMEM, "out of memory");
+    if (rc == 0 && r->index == NULL) {
+        rc = ct_err_set(err, CT_ENOMEM, "out of memory");
     }
-    for (size_t i = 0; i < rows; i++) {
+    for (size_t i = 0; rc == 0 && i < rows; i++) {
         r->index[i] = (uint32_t)i;
     }
-    return ct_model_run(&r->model, r->params, &data, r->index, rows, 1.0f, r->grads, r->totals,
-                        err);
+    return rc != 0 ? rc
+                   : ct_model_run(&r->model, r->params, &data, r->index, rows, 1.0f, r->grads,
+                                  r->totals, err);
 }
 
 static int rehearse(struct ct_device *dev, const struct ct_dataset *set,
@@ -88,35 +83,27 @@ int ct_warm_parts_make(struct ct_warm_parts *parts, const struct ct_train_option
 {
     *parts = (struct ct_warm_parts){.source = options->data};
     int rc = ct_dataset_stamp(options->data, &parts->stamp, err);
+    if (rc == 0) {
+        rc = ct_dataset_load(options->data, &parts->set, err);
+        parts->loaded = rc == 0;
+    }
     if (rc != 0) {
         return rc;
     }
-    rc = ct_dataset_load(options->data, &parts->set, err);
-    if (rc != 0) {
-        return rc;
-    }
-    parts->loaded = true;
     const struct ct_split *train = &parts->set.train;
     ct_mapping_use_large_pages(train->images, train->count * parts->set.features);
-    if (!is_plain(options)) {
-        return 0;
-    }
-    size_t begin, end;
-    size_t batch = options->batch_size < train->count ? options->batch_size : train->count;
-    ct_sampler_share(batch, rank, world, &begin, &end);
-    rc = ct_device_open(CT_DEVICE_CPU, 0, &parts->dev, err);
-    if (rc != 0) {
-        goto fail;
-    }
-    if (end > begin) {
-        rc = rehearse(parts->dev, &parts->set, &options->hidden, end - begin, err);
-        if (rc != 0) {
-            goto fail;
+    if (is_plain(options)) {
+        size_t begin, end;
+        size_t batch = options->batch_size < train->count ? options->batch_size : train->count;
+        ct_sampler_share(batch, rank, world, &begin, &end);
+        rc = ct_device_open(CT_DEVICE_CPU, 0, &parts->dev, err);
+        if (rc == 0 && end > begin) {
+            rc = rehearse(parts->dev, &parts->set, &options->hidden, end - begin, err);
         }
     }
-    return 0;
-fail:
-    ct_warm_parts_fini(parts);
+    if (rc != 0) {
+        ct_warm_parts_fini(parts);
+    }
     return rc;
 }
 

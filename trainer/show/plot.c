@@ -348,18 +348,12 @@ static int draw(const struct plot *plot, struct ct_buf *out)
                 WIDTH, height, WIDTH, height);
     draw_legend(plot, out);
     int rc = ct_buf_status(out);
-    if (rc != 0) {
-        return rc;
-    }
-    for (size_t p = 0; p < PANELS; p++) {
+    for (size_t p = 0; rc == 0 && p < PANELS; p++) {
         rc = draw_panel(plot, &panels[p], (double)(above + p * PANEL), out);
-        if (rc != 0) {
-            return rc;
-        }
     }
     ct_buf_addf(out, "<text x=\"%d\" y=\"%zu\" class=\"left\">%s</text>\n</svg>\n", WIDTH - RIGHT,
                 height - 6, plot->steps ? "step" : "epoch");
-    return ct_buf_status(out);
+    return rc != 0 ? rc : ct_buf_status(out);
 }
 
 int ct_plot_draw(const struct ct_plot_source *sources, size_t count, struct ct_buf *out,
